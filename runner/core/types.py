@@ -48,6 +48,19 @@ class Charge(StrEnum):
     BILLED = "billed"
 
 
+class Reason(StrEnum):
+    """Why a job stands still or ended without a result, in the runner's own words."""
+
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    KEY_CONFLICT = "key_conflict"
+    KEY_EXPIRED = "key_expired"
+    REQUEST_LOST = "request_lost"
+    UNREADABLE = "unreadable"
+    RETENTION_OVER = "retention_over"
+    REFUSED = "refused"
+    RUN_FAILED = "run_failed"
+
+
 class Step(StrEnum):
     """The one exchange that a job's next task makes."""
 
@@ -94,6 +107,8 @@ class OutcomeKind(StrEnum):
     ASSET_INTERRUPTED = "asset_interrupted"
     ASSET_LINK_DEAD = "asset_link_dead"
     ASSET_REFUSED = "asset_refused"
+    # The disk or database that keeps the media refused it.
+    STORAGE_FAILED = "storage_failed"
     # A user's commands.
     RESUME = "resume"
     RETRY = "retry"
@@ -156,8 +171,10 @@ class Job:
     state: JobState
     step: Step | None = None
     charge: Charge = Charge.UNBILLED
-    #: Failures in a row of the present step.
+    #: The same kind of failure in a row, ending with `last`.
     attempts: int = 0
+    #: What the latest exchange came to; `None` before the first.
+    last: OutcomeKind | None = None
     #: How often the result was read again for fresh media links.
     recollects: int = 0
     #: How often a user's command gave the job a new key.
@@ -168,6 +185,7 @@ class Job:
     submitted_at: float | None = None
     #: Of the media file being fetched.
     asset_attempts: int = 0
+    reason: Reason | None = None
     error_type: str | None = None
     error_detail: str | None = None
     #: The catalog's `charges_on_policy_rejection`: yes, no or unknown.
@@ -194,7 +212,7 @@ class AssetState(StrEnum):
 class Pause:
     """Work that must stop until a user mends something."""
 
-    #: `insufficient_credits`, `unauthorized`, `forbidden`, `not_enabled`, `unreachable`.
+    #: `insufficient_credits`, `unauthorized`, `forbidden`, `not_enabled`, `unreachable`, `storage`.
     reason: str
     #: True stops every call under the credential; False stops the submits of one batch.
     whole_credential: bool
@@ -211,6 +229,7 @@ class Transition:
     delay: float = 0.0
     attempts: int = 0
     recollects: int = 0
+    reason: Reason | None = None
     error_type: str | None = None
     error_detail: str | None = None
     window: Window = Window.KEEP
@@ -221,6 +240,8 @@ class Transition:
     asset: AssetState | None = None
     #: Every media file that is not settled is lost.
     abandon_assets: bool = False
+    #: The key is unused again: its lifetime starts with the next send.
+    key_released: bool = False
     #: A user's command asked for another paid run: a new key, and the old request forgotten.
     new_run: bool = False
 
@@ -238,7 +259,7 @@ class Policy:
     #: Reads in a row that name the request unknown before it counts as lost.
     not_found_attempts: int = 5
     #: Tries of one media link before fresh links are asked for.
-    asset_attempts: int = 5
+    asset_attempts: int = 8
     #: Reads of a finished result for fresh media links.
     recollects: int = 1
     #: Exponential backoff: first delay and ceiling.

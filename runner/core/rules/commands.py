@@ -1,0 +1,20 @@
+"""What a user's commands make of a job that stands still."""
+
+from __future__ import annotations
+
+from runner.core.rules.common import key_expired, stay
+from runner.core.types import Charge, Job, JobState, Outcome, Policy, Reason, Step, Transition
+
+
+def resume(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
+    """Takes back what is safe: reads cost nothing, and a key within its lifetime cannot be charged twice."""
+    if job.submitted_at is not None:
+        return stay(job, outcome, state=JobState.QUEUED, step=Step.COLLECT, attempts=0)
+    if job.reason is Reason.OUTCOME_UNKNOWN and not key_expired(job, now, policy):
+        return stay(job, outcome, state=JobState.PENDING, step=None, attempts=0)
+    return stay(job, outcome, reason=job.reason, error_type=job.error_type, error_detail=job.error_detail)
+
+
+def retry(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
+    """Another paid run: a new key, and the old request forgotten."""
+    return Transition(state=JobState.PENDING, step=None, charge=Charge.UNBILLED, new_run=True)

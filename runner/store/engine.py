@@ -1,0 +1,141 @@
+"""Opening the database: SQLite in WAL mode with serialised writers, or PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from runner.core.errors import SettingsError, StoreError
+
+#: How long a writer waits for another process to finish its transaction, in seconds.
+BUSY_TIMEOUT = 30.0
+
+
+class Database:
+    """An engine, and the only ways to a connection: `read()` and `write()`.
+
+    SQLite has one writer at a time and an unfair queue for it, so threads of this process line up on a lock of our
+    own; every writing transaction starts with `BEGIN IMMEDIATE`, since an upgrade from reading cannot wait.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = _parse(url)
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        self.engine = _sqlite_engine(self.url) if self.is_sqlite else _postgres_engine(self.url)
+        self._writer = threading.Lock()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection for reading."""
+        with _translated(self.url), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self, *, durable: bool = False) -> Iterator[Connection]:
+        """A transaction that commits at the end of the block, and rolls back if it raises.
+
+        `durable` waits until a power cut cannot undo it: for what creates idempotency keys. Other commits may be
+        lost with the power, never torn, and every one of them can be repeated without another charge.
+        """
+        if not self.is_sqlite:
+            with _translated(self.url), self.engine.begin() as connection:
+                yield connection
+            return
+        with self._writer, _translated(self.url), self.engine.connect() as connection:
+            if durable:
+                connection.exec_driver_sql("PRAGMA synchronous=FULL")
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.exec_driver_sql("ROLLBACK")
+                raise
+            else:
+                connection.exec_driver_sql("COMMIT")
+            finally:
+                if durable:
+                    connection.exec_driver_sql("PRAGMA synchronous=NORMAL")
+
+    def close(self) -> None:
+        """Give back every connection."""
+        self.engine.dispose()
+
+    def forget_connections(self) -> None:
+        """In a forked child: the parent's connections are not ours to use or to close."""
+        self.engine.dispose(close=False)
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise SettingsError(
+            "COMFY_BATCH_DATABASE_URL is not a database URL",
+            advice="use sqlite:///path/to/file.db or postgresql://user:password@host/name",
+        ) from error
+    if parsed.drivername in {"postgres", "postgresql"}:
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
+        raise SettingsError(
+            f"COMFY_BATCH_DATABASE_URL names {parsed.get_backend_name()}, which is not supported",
+            advice="use SQLite or PostgreSQL",
+        )
+    return parsed
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    if url.database and url.database != ":memory:":
+        Path(url.database).expanduser().parent.mkdir(parents=True, exist_ok=True)
+    # "autocommit" to the driver: the transactions of `write` are the only ones, and they are spelt out.
+    engine = create_engine(
+        url,
+        connect_args={"timeout": BUSY_TIMEOUT, "check_same_thread": False, "isolation_level": None},
+        isolation_level="AUTOCOMMIT",
+        pool_size=8,
+        max_overflow=64,
+    )
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "cache_size=-16000"):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    return engine
+
+
+def _postgres_engine(url: URL) -> Engine:
+    return create_engine(url, pool_size=8, max_overflow=64, pool_pre_ping=True, connect_args={"connect_timeout": 10})
+
+
+@contextmanager
+def _translated(url: URL) -> Iterator[None]:
+    """Faults of the database itself become an error that a user can act on; faults of statements stay as they are."""
+    try:
+        yield
+    except DBAPIError as error:
+        kind = type(error.orig).__name__
+        if kind not in {"OperationalError", "InterfaceError", "AdminShutdown", "CannotConnectNow", "DiskFull"}:
+            raise
+        where = url.render_as_string(hide_password=True)
+        raise StoreError(
+            f"the database {where} does not work: {_first_line(error)}", advice="comfy-batch doctor"
+        ) from error
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__
+
+
+def ping(database: Database) -> None:
+    """Raises `StoreError` when the database cannot be reached."""
+    with database.read() as connection:
+        connection.execute(text("SELECT 1"))
