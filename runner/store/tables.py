@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Double, Index, LargeBinary, Text, UniqueConstraint, text
+from sqlalchemy import BigInteger, Column, Double, Index, LargeBinary, Text, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
 #: States in which a job takes a place in the window; the same set as `runner.core.types.IN_FLIGHT`.
@@ -20,7 +20,7 @@ class Credential(SQLModel, table=True):
     fingerprint: str = Field(unique=True, max_length=64)
     router: str
     #: How many jobs may be in flight now; a float since it grows by fractions.
-    window: float = Field(sa_column=Column(Double, nullable=False))
+    window_size: float = Field(sa_column=Column(Double, nullable=False))
     window_max: int
     shrunk_at: float | None = Field(default=None, sa_column=_time())
     cool_down_until: float | None = Field(default=None, sa_column=_time())
@@ -138,7 +138,7 @@ class Result(SQLModel, table=True):
     request_id: str | None = None
     content_type: str
     body: bytes = Field(sa_column=Column(LargeBinary, nullable=False))
-    size: int
+    size: int = Field(sa_column=Column(BigInteger, nullable=False))
     sha256: str = Field(max_length=64)
     #: Where a result without media stands as a file; `None` otherwise.
     path: str | None = None
@@ -152,12 +152,12 @@ class Result(SQLModel, table=True):
 class Asset(SQLModel, table=True):
     """One media file in a result."""
 
-    __table_args__ = (UniqueConstraint("job_id", "index", name="uq_asset_job_index"),)
+    __table_args__ = (UniqueConstraint("job_id", "number", name="uq_asset_job_number"),)
 
     id: int | None = Field(default=None, primary_key=True)
     job_id: int = Field(foreign_key="job.id")
     #: From 1, in the output's order.
-    index: int
+    number: int
     #: JSON Pointer into the output; empty when the whole body is the file.
     pointer: str
     #: Signed link; `None` when the bytes stand in the output itself.
@@ -168,7 +168,7 @@ class Asset(SQLModel, table=True):
     attempts: int = 0
     path: str | None = None
     media_type: str | None = None
-    size: int | None = None
+    size: int | None = Field(default=None, sa_column=Column(BigInteger))
     sha256: str | None = Field(default=None, max_length=64)
     #: The bytes were of another type than was said.
     mismatch: bool = False

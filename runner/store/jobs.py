@@ -1,0 +1,464 @@
+"""Claiming a job and applying what came of it: the hot path, in prepared statements.
+
+Every method that changes something is one transaction, and returns the messages to send once it has committed.
+A message that is lost all the same is found again by its job's `wake_at`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, text
+
+from runner.core.rules.common import spread
+from runner.core.types import (
+    IN_FLIGHT,
+    TERMINAL,
+    AssetState,
+    Charge,
+    Job,
+    JobState,
+    MediaSource,
+    Outcome,
+    OutcomeKind,
+    Reason,
+    Step,
+    Transition,
+)
+from runner.store.admission import adjust_window, admit_within, finish_batch
+from runner.store.engine import Database
+from runner.store.records import AssetRecord, Claim, NewResult, Place, SavedAsset, Wake
+
+#: A message is given this long to arrive before the sweeper sends another, in seconds.
+GRACE = 5.0
+#: Longer delays than this wait in the database, not in a worker's memory, in seconds.
+LONGEST_COUNTDOWN = 60.0
+
+_CLAIM = """
+UPDATE job SET claim_token = :token, claim_owner = :owner, claim_until = :until, wake_at = :until {more}
+WHERE id = :id AND step = :step AND due_at <= :now AND (claim_token IS NULL OR claim_until < :now)
+  AND NOT EXISTS (SELECT 1 FROM credential c
+                  WHERE c.id = job.credential_id AND (c.blocked IS NOT NULL OR c.cool_down_until > :now))
+  {only}
+RETURNING *
+"""
+# The key counts as used from here on; if it had gone out before, that send was never answered.
+_FIRST_SEND = """, charge = CASE WHEN first_sent_at IS NULL THEN charge ELSE 'possible' END,
+  first_sent_at = COALESCE(first_sent_at, :now)"""
+_ACTIVE = "AND EXISTS (SELECT 1 FROM batch b WHERE b.id = job.batch_id AND b.state = 'active')"
+
+_CLAIM_TO_READ = text(_CLAIM.format(more="", only=""))
+_CLAIM_TO_SUBMIT = text(_CLAIM.format(more=_FIRST_SEND, only=_ACTIVE))
+
+_WHY_NOT = text("""
+SELECT job.*, c.cool_down_until AS cool_down_until, c.blocked AS blocked
+FROM job JOIN credential c ON c.id = job.credential_id WHERE job.id = :id
+""")
+_POSTPONE = text("""
+UPDATE job SET due_at = :due, wake_at = :wake WHERE id = :id AND claim_token IS NULL AND step = :step AND due_at < :due
+""")
+
+_APPLY = text("""
+UPDATE job SET state = :state, step = :step, charge = :charge, attempts = :attempts, last = :last,
+  recollects = :recollects, reason = :reason, error_type = :error_type, error_detail = :error_detail,
+  due_at = :due_at, wake_at = :wake_at, claim_token = NULL, claim_owner = NULL, claim_until = NULL,
+  queue_position = :queue_position, finished_at = :finished_at,
+  first_sent_at = CASE WHEN :released THEN NULL ELSE first_sent_at END,
+  request_id = COALESCE(:request_id, request_id), status_url = COALESCE(:status_url, status_url),
+  response_url = COALESCE(:response_url, response_url), cancel_url = COALESCE(:cancel_url, cancel_url),
+  estimate = COALESCE(:estimate, estimate), submitted_at = COALESCE(submitted_at, :submitted_at),
+  submit_call_id = COALESCE(:submit_call_id, submit_call_id), read_call_id = COALESCE(:read_call_id, read_call_id)
+WHERE id = :id AND claim_token = :token
+""")
+
+_EVENT = text("""
+INSERT INTO event (job_id, at, run, kind, state, http_status, call_id, data)
+VALUES (:job_id, :at, :run, :kind, :state, :http_status, :call_id, :data)
+""")
+
+_RESULT = text("""
+INSERT INTO result (job_id, request_id, content_type, body, size, sha256, path, remark, notes, received_at)
+VALUES (:job_id, :request_id, :content_type, :body, :size, :sha256, :path, :remark, :notes, :now)
+ON CONFLICT (job_id) DO UPDATE SET request_id = excluded.request_id, content_type = excluded.content_type,
+  body = excluded.body, size = excluded.size, sha256 = excluded.sha256, path = excluded.path,
+  remark = excluded.remark, notes = excluded.notes, received_at = excluded.received_at
+""")
+# A file that is saved stays saved, whatever a later read of the result says.
+_ASSET = text("""
+INSERT INTO asset (job_id, number, pointer, url, secondary, declared_type, state, attempts, mismatch)
+VALUES (:job_id, :number, :pointer, :url, :secondary, :declared_type, 'expected', 0, :mismatch)
+ON CONFLICT (job_id, number) DO UPDATE SET url = excluded.url, pointer = excluded.pointer, attempts = 0
+WHERE asset.state = 'expected'
+""")
+_ASSET_SETTLED = text("""
+UPDATE asset SET state = :state, attempts = attempts + 1, path = :path, media_type = :media_type, size = :size,
+  sha256 = :sha256, mismatch = :mismatch, error = :error, saved_at = :saved_at WHERE id = :id
+""")
+_ASSET_CONTENT = text("""
+INSERT INTO asset_content (asset_id, body) VALUES (:id, :body)
+ON CONFLICT (asset_id) DO UPDATE SET body = excluded.body
+""")
+_ABANDON = text("""
+UPDATE asset SET state = 'failed', error = COALESCE(error, :error) WHERE job_id = :job_id AND state = 'expected'
+""")
+_BLOCK = text("""
+UPDATE credential SET blocked = :reason, blocked_detail = :detail WHERE id = :id AND blocked IS NULL
+""")
+_PAUSE = text("""
+UPDATE batch SET state = 'paused', pause_reason = :reason, pause_detail = :detail WHERE id = :id AND state = 'active'
+""")
+_COOL_DOWN = text("""
+UPDATE credential SET cool_down_until = :until
+WHERE id = :id AND (cool_down_until IS NULL OR cool_down_until < :until)
+""")
+
+
+class JobStore:
+    """Claims and transitions of jobs."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        #: Names and places never change, so they are looked up once.
+        self._names: dict[str, str] = {}
+        self._places: dict[str, Place] = {}
+
+    def claim(self, job_id: int, step: Step, *, owner: str, now: float, lease: float) -> Claim | Wake | None:
+        """Take the job for `lease` seconds if it is due for `step` and nobody else has it.
+
+        A `Wake` instead says that it is too early (not due, or the account cools down); `None` that there is nothing
+        to do: done already, claimed by another, or stopped until a user's command.
+        """
+        statement = _CLAIM_TO_SUBMIT if step is Step.SUBMIT else _CLAIM_TO_READ
+        values = {
+            "id": job_id,
+            "step": step.value,
+            "now": now,
+            "owner": owner,
+            "until": now + lease,
+            "token": secrets.token_hex(8),
+        }
+        with self._database.write() as connection:
+            row = connection.execute(statement, values).mappings().one_or_none()
+            if row is None:
+                return self._too_early(connection, job_id, step, now)
+        return self._claim_of(row, step)
+
+    def _too_early(self, connection: Connection, job_id: int, step: Step, now: float) -> Wake | None:
+        row = connection.execute(_WHY_NOT, {"id": job_id}).mappings().one_or_none()
+        if row is None or row["step"] != step or row["blocked"] is not None:
+            return None
+        if row["claim_token"] is not None and row["claim_until"] >= now:
+            return None
+        due = row["due_at"]
+        if row["cool_down_until"] is not None and row["cool_down_until"] > now:
+            due = max(due, row["cool_down_until"] + spread(job_of(row), row["attempts"]))
+        if due <= now:
+            return None
+        wake_at = _wake_at(due, due - now)
+        connection.execute(_POSTPONE, {"id": job_id, "step": step.value, "due": due, "wake": wake_at})
+        return self._wake_of(row, step, due - now)
+
+    def _claim_of(self, row: RowMapping, step: Step) -> Claim:
+        return Claim(
+            token=row["claim_token"],
+            until=row["claim_until"],
+            step=step,
+            job=job_of(row),
+            credential_id=row["credential_id"],
+            batch_id=row["batch_id"],
+            batch=self.batch_name(row["batch_id"]),
+            row=row["row"],
+            custom_id=row["custom_id"],
+            model=row["model"],
+            idempotency_key=row["idempotency_key"],
+            request_id=row["request_id"],
+            status_url=row["status_url"],
+            response_url=row["response_url"],
+            queue_position=row["queue_position"],
+        )
+
+    def _wake_of(self, row: RowMapping, step: Step, delay: float) -> Wake:
+        name = self.batch_name(row["batch_id"])
+        return Wake(row["id"], step, name, row["row"], delay, row["queue_position"])
+
+    def batch_name(self, batch_id: str) -> str:
+        """The name that people know a batch by."""
+        if batch_id not in self._names:
+            with self._database.read() as connection:
+                found = connection.execute(text("SELECT name FROM batch WHERE id = :id"), {"id": batch_id})
+                self._names[batch_id] = found.scalar_one()
+        return self._names[batch_id]
+
+    def place(self, batch_id: str) -> Place:
+        """Where a batch's media go."""
+        if batch_id not in self._places:
+            with self._database.read() as connection:
+                found = connection.execute(
+                    text("SELECT asset_store, output_dir FROM batch WHERE id = :id"), {"id": batch_id}
+                ).one()
+            self._places[batch_id] = Place(found[0], found[1])
+        return self._places[batch_id]
+
+    def body(self, job_id: int) -> bytes:
+        """The exact bytes of the job's request body."""
+        with self._database.read() as connection:
+            found = connection.execute(text("SELECT body FROM payload WHERE job_id = :id"), {"id": job_id})
+            return bytes(found.scalar_one())
+
+    def result_body(self, job_id: int) -> bytes:
+        """The exact bytes of the job's result."""
+        with self._database.read() as connection:
+            found = connection.execute(text("SELECT body FROM result WHERE job_id = :id"), {"id": job_id})
+            return bytes(found.scalar_one())
+
+    def charges_on_policy_rejection(self, model: str) -> str:
+        """The catalog's word for the model: yes, no or unknown."""
+        with self._database.read() as connection:
+            found = connection.execute(
+                text("SELECT charges_on_policy_rejection FROM model WHERE id = :id"), {"id": model}
+            )
+            return found.scalar_one_or_none() or "unknown"
+
+    def output_schema_document(self, model: str) -> str | None:
+        """The model's own OpenAPI document as it was fetched; `None` where there is none."""
+        with self._database.read() as connection:
+            found = connection.execute(text("SELECT document FROM model WHERE id = :id"), {"id": model})
+            return found.scalar_one_or_none()
+
+    def unsettled_assets(self, job_id: int) -> list[AssetRecord]:
+        """Media files still to be fetched, the least tried first."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                text("SELECT * FROM asset WHERE job_id = :id AND state = 'expected' ORDER BY attempts, number"),
+                {"id": job_id},
+            ).mappings()
+            return [_asset_of(row) for row in rows]
+
+    def apply(
+        self,
+        claim: Claim,
+        outcome: Outcome,
+        transition: Transition,
+        now: float,
+        *,
+        result: NewResult | None = None,
+        asset: SavedAsset | None = None,
+    ) -> list[Wake] | None:
+        """Write what came of a claim, and everything that follows from it, in one transaction.
+
+        Returns the messages to send: the job's own next step, and the jobs that the window lets in. `None` means
+        that the claim was lost in the meantime, and nothing was written.
+        """
+        with self._database.write() as connection:
+            changed = connection.execute(_APPLY, _applied(claim, outcome, transition, now)).rowcount
+            if not changed:
+                return None
+            self._tell(connection, claim, outcome, transition, now)
+            if result is not None:
+                _keep_result(connection, claim, outcome, result, now)
+            _keep_assets(connection, claim, transition, asset, now)
+            _keep_pauses(connection, claim, outcome, transition, now)
+            adjust_window(connection, claim.credential_id, transition.window, now)
+            return self._follow_up(connection, claim, outcome, transition, now)
+
+    def _tell(self, connection: Connection, claim: Claim, outcome: Outcome, transition: Transition, now: float) -> None:
+        waiting_as_before = (
+            outcome.kind is OutcomeKind.NOT_READY
+            and claim.job.last is OutcomeKind.NOT_READY
+            and transition.state is claim.job.state
+        )
+        if waiting_as_before:
+            return
+        connection.execute(_EVENT, _event(claim.job, outcome, transition, now))
+
+    def _follow_up(
+        self, connection: Connection, claim: Claim, outcome: Outcome, transition: Transition, now: float
+    ) -> list[Wake]:
+        wakes = []
+        if transition.step is not None and transition.pause is None and transition.delay <= LONGEST_COUNTDOWN:
+            wakes.append(
+                Wake(claim.job.id, transition.step, claim.batch, claim.row, transition.delay, outcome.queue_position)
+            )
+        if claim.job.state in IN_FLIGHT and transition.state not in IN_FLIGHT:
+            wakes.extend(admit_within(connection, claim.credential_id, now, self.batch_name))
+        if transition.state in TERMINAL:
+            finish_batch(connection, claim.batch_id, now)
+        return wakes
+
+
+def job_of(row: RowMapping) -> Job:
+    """A row of the job table as a decision sees it."""
+    return Job(
+        id=row["id"],
+        state=JobState(row["state"]),
+        step=Step(row["step"]) if row["step"] else None,
+        charge=Charge(row["charge"]),
+        attempts=row["attempts"],
+        last=OutcomeKind(row["last"]) if row["last"] else None,
+        recollects=row["recollects"],
+        run=row["run"],
+        first_sent_at=row["first_sent_at"],
+        submitted_at=row["submitted_at"],
+        reason=Reason(row["reason"]) if row["reason"] else None,
+        error_type=row["error_type"],
+        error_detail=row["error_detail"],
+    )
+
+
+def event_values(job: Job, outcome: Outcome, transition: Transition, now: float, **data: object) -> dict[str, Any]:
+    """One line of a job's story."""
+    return _event(job, outcome, transition, now, **data)
+
+
+def insert_events(connection: Connection, events: Sequence[dict[str, Any]]) -> None:
+    """Add lines to the stories of jobs."""
+    if events:
+        connection.execute(_EVENT, events)
+
+
+def _asset_of(row: RowMapping) -> AssetRecord:
+    source = MediaSource(row["pointer"], row["url"], bool(row["secondary"]), row["declared_type"])
+    return AssetRecord(row["id"], row["number"], source, AssetState(row["state"]), row["attempts"])
+
+
+def _wake_at(due: float, delay: float) -> float:
+    return due + GRACE if delay <= LONGEST_COUNTDOWN else due
+
+
+def _applied(claim: Claim, outcome: Outcome, transition: Transition, now: float) -> dict[str, Any]:
+    handle = outcome.handle
+    due = now + transition.delay
+    owed = transition.step is not None and transition.pause is None
+    is_submit = claim.step is Step.SUBMIT
+    return {
+        "id": claim.job.id,
+        "token": claim.token,
+        "state": transition.state.value,
+        "step": transition.step.value if transition.step else None,
+        "charge": transition.charge.value,
+        "attempts": transition.attempts,
+        "last": outcome.kind.value,
+        "recollects": transition.recollects,
+        "reason": transition.reason.value if transition.reason else None,
+        "error_type": transition.error_type,
+        "error_detail": transition.error_detail,
+        "due_at": due,
+        "wake_at": _wake_at(due, transition.delay) if owed else None,
+        "queue_position": outcome.queue_position,
+        "finished_at": now if transition.state in TERMINAL else None,
+        "released": transition.key_released,
+        "request_id": handle.request_id if handle else None,
+        "status_url": handle.status_url if handle else None,
+        "response_url": handle.response_url if handle else None,
+        "cancel_url": handle.cancel_url if handle else None,
+        "estimate": json.dumps(handle.estimate) if handle and handle.estimate else None,
+        "submitted_at": now if handle else None,
+        "submit_call_id": outcome.call_id if is_submit else None,
+        "read_call_id": None if is_submit else outcome.call_id,
+    }
+
+
+def _event(job: Job, outcome: Outcome, transition: Transition, now: float, **data: object) -> dict[str, Any]:
+    told: dict[str, object] = {
+        "next": transition.step.value if transition.step else None,
+        "delay": round(transition.delay, 3) or None,
+        "charge": transition.charge.value if transition.charge is not job.charge else None,
+        "reason": transition.reason.value if transition.reason else None,
+        "error_type": outcome.error_type,
+        "detail": outcome.detail,
+        "request_id": outcome.handle.request_id if outcome.handle else None,
+        "attempt": transition.attempts or None,
+        "notes": dict(outcome.notes) or None,
+        **data,
+    }
+    told = {name: value for name, value in told.items() if value is not None}
+    return {
+        "job_id": job.id,
+        "at": now,
+        "run": job.run,
+        "kind": outcome.kind.value,
+        "state": transition.state.value,
+        "http_status": outcome.http_status,
+        "call_id": outcome.call_id,
+        "data": json.dumps(told, ensure_ascii=False) if told else None,
+    }
+
+
+def _keep_result(connection: Connection, claim: Claim, outcome: Outcome, result: NewResult, now: float) -> None:
+    body = result.document.body
+    connection.execute(
+        _RESULT,
+        {
+            "job_id": claim.job.id,
+            "request_id": claim.request_id,
+            "content_type": result.document.content_type,
+            "body": body,
+            "size": len(body),
+            "sha256": sha256(body).hexdigest(),
+            "path": result.path,
+            "remark": result.remark,
+            "notes": json.dumps(dict(outcome.notes)),
+            "now": now,
+        },
+    )
+    if result.media:
+        connection.execute(
+            _ASSET,
+            [
+                {
+                    "job_id": claim.job.id,
+                    "number": number,
+                    "pointer": source.pointer,
+                    "url": source.url,
+                    "secondary": source.secondary,
+                    "declared_type": source.declared_type,
+                    "mismatch": False,
+                }
+                for number, source in enumerate(result.media, start=1)
+            ],
+        )
+
+
+def _keep_assets(
+    connection: Connection, claim: Claim, transition: Transition, asset: SavedAsset | None, now: float
+) -> None:
+    if asset is not None and transition.asset is not None:
+        saved = transition.asset is AssetState.SAVED
+        connection.execute(
+            _ASSET_SETTLED,
+            {
+                "id": asset.asset_id,
+                "state": transition.asset.value,
+                "path": asset.path,
+                "media_type": asset.media_type,
+                "size": asset.size,
+                "sha256": asset.sha256,
+                "mismatch": asset.mismatch,
+                "error": asset.error,
+                "saved_at": now if saved else None,
+            },
+        )
+        if saved and asset.content is not None:
+            connection.execute(_ASSET_CONTENT, {"id": asset.asset_id, "body": asset.content})
+    if transition.abandon_assets:
+        error = transition.error_type or "no fresh link could be had"
+        connection.execute(_ABANDON, {"job_id": claim.job.id, "error": error})
+
+
+def _keep_pauses(connection: Connection, claim: Claim, outcome: Outcome, transition: Transition, now: float) -> None:
+    if transition.cool_down is not None:
+        connection.execute(_COOL_DOWN, {"id": claim.credential_id, "until": now + transition.cool_down})
+    if transition.pause is not None:
+        whole = transition.pause.whole_credential
+        connection.execute(
+            _BLOCK if whole else _PAUSE,
+            {
+                "id": claim.credential_id if whole else claim.batch_id,
+                "reason": transition.pause.reason,
+                "detail": outcome.detail,
+            },
+        )

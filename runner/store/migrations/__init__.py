@@ -1,0 +1,1 @@
+"""Alembic's environment: how a database made by an earlier version is brought up to this one."""

@@ -1,0 +1,129 @@
+"""What keeps the work going whatever is lost: finding due jobs, dead workers, free places, one holder at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from runner.core.types import Step
+from runner.store.admission import admit_within, finish_batch
+from runner.store.engine import Database
+from runner.store.jobs import GRACE, JobStore
+from runner.store.records import Wake
+
+#: A worker that was not seen for this long is taken for dead, in seconds; it is seen every two.
+WORKER_TIMEOUT = 8.0
+#: Messages of one sweep: enough for any window, bounded for any accident.
+SWEEP_LIMIT = 1000
+
+_DUE = text("""
+SELECT j.id, j.step, j.batch_id, j.row, j.queue_position FROM job j
+JOIN credential c ON c.id = j.credential_id
+WHERE j.credential_id = :credential AND j.wake_at <= :now AND j.step IS NOT NULL
+  AND (j.claim_token IS NULL OR j.claim_until <= :now)
+  AND c.blocked IS NULL AND (c.cool_down_until IS NULL OR c.cool_down_until <= :now)
+ORDER BY CASE j.step WHEN 'fetch' THEN 0 WHEN 'submit' THEN 2 ELSE 1 END, j.wake_at LIMIT :most
+""")
+_WOKEN = text("UPDATE job SET wake_at = :wake WHERE id = :id")
+_SEEN = text("""
+INSERT INTO worker (id, credential_id, host, pid, concurrency, started_at, seen_at)
+VALUES (:id, :credential_id, :host, :pid, :concurrency, :now, :now)
+ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
+""")
+_DEAD = text("SELECT id FROM worker WHERE seen_at < :before")
+_DEAD_CLAIMS = text("""
+UPDATE job SET claim_token = NULL, claim_owner = NULL, claim_until = NULL, wake_at = :now
+WHERE claim_owner IS NOT NULL AND claim_owner NOT IN (SELECT id FROM worker WHERE seen_at >= :before)
+""")
+_FORGET_WORKER = text("DELETE FROM worker WHERE id = :id")
+_RELEASE_CLAIMS = text("""
+UPDATE job SET claim_token = NULL, claim_owner = NULL, claim_until = NULL, wake_at = :now WHERE claim_owner = :id
+""")
+_TAKE_LEASE = text("""
+INSERT INTO lease (name, holder, until) VALUES (:name, :holder, :until)
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+WHERE lease.holder = excluded.holder OR lease.until < :now
+""")
+_DROP_LEASE = text("DELETE FROM lease WHERE name = :name AND holder = :holder")
+_OPEN_BATCHES = text("""
+SELECT id FROM batch WHERE credential_id = :id AND state IN ('active', 'cancelling') AND total IS NOT NULL
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker as it shows itself to the others."""
+
+    id: str
+    credential_id: int
+    host: str
+    pid: int
+    concurrency: int
+
+
+class UpkeepStore:
+    """Transactions of the sweeper."""
+
+    def __init__(self, database: Database, jobs: JobStore) -> None:
+        self._database = database
+        self._jobs = jobs
+
+    def take_lease(self, name: str, holder: str, now: float, seconds: float) -> bool:
+        """Whether `holder` has the lease now; it lasts until `now + seconds` and must be taken again before."""
+        values = {"name": name, "holder": holder, "now": now, "until": now + seconds}
+        with self._database.write() as connection:
+            return connection.execute(_TAKE_LEASE, values).rowcount == 1
+
+    def drop_lease(self, name: str, holder: str) -> None:
+        """Give the lease back, if `holder` still has it."""
+        with self._database.write() as connection:
+            connection.execute(_DROP_LEASE, {"name": name, "holder": holder})
+
+    def seen(self, worker: WorkerInfo, now: float) -> None:
+        """Note that the worker is alive."""
+        values = {
+            "id": worker.id,
+            "credential_id": worker.credential_id,
+            "host": worker.host,
+            "pid": worker.pid,
+            "concurrency": worker.concurrency,
+            "now": now,
+        }
+        with self._database.write() as connection:
+            connection.execute(_SEEN, values)
+
+    def gone(self, worker_id: str, now: float) -> None:
+        """The worker has stopped: its claims are free at once."""
+        with self._database.write() as connection:
+            connection.execute(_RELEASE_CLAIMS, {"id": worker_id, "now": now})
+            connection.execute(_FORGET_WORKER, {"id": worker_id})
+
+    def live_workers(self, credential_id: int, now: float) -> int:
+        """How many workers were seen lately."""
+        with self._database.read() as connection:
+            found = connection.execute(
+                text("SELECT count(*) FROM worker WHERE credential_id = :id AND seen_at >= :before"),
+                {"id": credential_id, "before": now - WORKER_TIMEOUT},
+            )
+            return int(found.scalar_one())
+
+    def sweep(self, credential_id: int, now: float) -> list[Wake]:
+        """Free the claims of dead workers, let jobs into the window, and find every job whose message is missing."""
+        with self._database.write() as connection:
+            before = {"before": now - WORKER_TIMEOUT, "now": now}
+            connection.execute(_DEAD_CLAIMS, before)
+            for (worker_id,) in connection.execute(_DEAD, before).all():
+                connection.execute(_FORGET_WORKER, {"id": worker_id})
+            for (batch_id,) in connection.execute(_OPEN_BATCHES, {"id": credential_id}).all():
+                finish_batch(connection, batch_id, now)
+            wakes = admit_within(connection, credential_id, now, self._jobs.batch_name)
+            values = {"credential": credential_id, "now": now, "most": SWEEP_LIMIT}
+            due = connection.execute(_DUE, values).all()
+            if due:
+                connection.execute(_WOKEN, [{"id": row[0], "wake": now + 2 * GRACE} for row in due])
+            wakes.extend(
+                Wake(job_id, Step(step), self._jobs.batch_name(batch_id), row, 0.0, position)
+                for job_id, step, batch_id, row, position in due
+            )
+            return wakes
