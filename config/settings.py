@@ -1,0 +1,168 @@
+"""Everything that a user can set, as one frozen object.
+
+Settings come from environment variables, then from a `.env` file in the working directory. `config/example.env`
+lists them all.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from runner.core.errors import SettingsError
+
+DEFAULT_ROUTER = "https://api.comfy.org"
+
+
+class Settings(BaseSettings):
+    """The settings of one process. Durations are seconds."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="COMFY_BATCH_",
+        env_file=".env",
+        env_file_encoding="utf-8",
+        extra="ignore",
+        frozen=True,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+    )
+
+    #: Key of the Comfy account that pays. The official SDK reads the same variable.
+    api_key: Annotated[SecretStr | None, Field(validation_alias=AliasChoices("COMFY_API_KEY", "api_key"))] = None
+    #: Where the Router is. The official SDK reads the same variable.
+    router_base_url: Annotated[
+        str, Field(validation_alias=AliasChoices("COMFY_ROUTER_BASE_URL", "router_base_url"))
+    ] = DEFAULT_ROUTER
+    #: Folder for the database, the media and the simulator's memory.
+    home: Path = Path("comfy-batch-data")
+    #: SQLite or PostgreSQL; by default a SQLite file in the home folder.
+    database_url: str | None = None
+    #: Redis or RabbitMQ for workers in other processes; by default everything runs in the command's own process.
+    broker_url: str | None = None
+    #: Where media go: `files` (below the output folder) or `database`.
+    asset_store: str = "files"
+    #: How many jobs of one account may be between submitting and collected.
+    max_in_flight: Annotated[int, Field(ge=1, le=10_000)] = 64
+    #: Threads of one worker.
+    concurrency: Annotated[int, Field(ge=1, le=256)] = 32
+    #: How long one call to the Router may take.
+    request_timeout: Annotated[float, Field(gt=0, le=600)] = 60.0
+    #: How long the download of one media file may take.
+    download_timeout: Annotated[float, Field(gt=0, le=86_400)] = 600.0
+    #: Largest media file that is accepted, in bytes.
+    max_asset_bytes: Annotated[int, Field(ge=1)] = 4 * 1024**3
+    #: Where Flower listens.
+    flower_address: str = "127.0.0.1"
+    flower_port: Annotated[int, Field(ge=0, le=65_535)] = 5555
+    #: `user:password` for Flower; needed to let it listen beyond this machine.
+    flower_basic_auth: SecretStr | None = None
+    #: Whether workers tell Flower of every task. Costs about half the throughput of the broker.
+    task_events: bool = False
+    #: `debug`, `info`, `warning` or `error`.
+    log_level: str = "warning"
+
+    @field_validator("api_key", mode="before")
+    @classmethod
+    def _trim_key(cls, value: object) -> object:
+        text = value.get_secret_value() if isinstance(value, SecretStr) else value
+        # A key pasted with its line break is the same key; an empty one is none.
+        return (text.strip() or None) if isinstance(text, str) else value
+
+    @field_validator("database_url", "broker_url", "flower_basic_auth", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, value: object) -> object:
+        return None if isinstance(value, str) and not value.strip() else value
+
+    @field_validator("asset_store")
+    @classmethod
+    def _known_store(cls, value: str) -> str:
+        if value not in {"files", "database"}:
+            raise ValueError("must be `files` or `database`")
+        return value
+
+    @field_validator("log_level")
+    @classmethod
+    def _known_level(cls, value: str) -> str:
+        if value.lower() not in {"debug", "info", "warning", "error"}:
+            raise ValueError("must be debug, info, warning or error")
+        return value.lower()
+
+    @field_validator("router_base_url")
+    @classmethod
+    def _safe_router(cls, value: str) -> str:
+        url = value.strip().rstrip("/") or DEFAULT_ROUTER
+        parts = urlsplit(url)
+        if parts.scheme not in {"https", "http"} or not parts.hostname:
+            raise ValueError("must be an https:// address")
+        if parts.scheme == "http" and not is_loopback(parts.hostname):
+            raise ValueError(
+                "must be https://, so that the key is never sent in the clear; http:// only to this machine"
+            )
+        return url
+
+    @property
+    def effective_database_url(self) -> str:
+        """The database in use."""
+        return self.database_url or f"sqlite:///{(self.home / 'comfy-batch.db').absolute()}"
+
+    @property
+    def credential_fingerprint(self) -> str:
+        """Tells credentials apart without telling the key: a hash over the Router's origin and the key."""
+        key = self.api_key.get_secret_value() if self.api_key else ""
+        return sha256(f"comfy-batch credential\n{self.router_base_url}\n{key}".encode()).hexdigest()[:24]
+
+    @property
+    def claim_seconds(self) -> float:
+        """How long a claim on a Router call lasts: longer than the call can take."""
+        return self.request_timeout * 2 + 15.0
+
+    @property
+    def download_claim_seconds(self) -> float:
+        """How long a claim on a download lasts: longer than the download can take."""
+        return self.download_timeout + 60.0
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is this machine, by name or by address."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def load_settings(**overrides: object) -> Settings:
+    """The settings in force. `overrides` (field names) go before everything; those that are `None` are not given.
+
+    Raises `SettingsError` naming each variable that cannot be right, never its value.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Settings(**given)  # type: ignore[arg-type]  # pydantic checks them
+    except ValidationError as error:
+        problems = "; ".join(f"{_variable(item['loc'])} {_plain(item['msg'])}" for item in error.errors())
+        raise SettingsError(problems, advice="see config/example.env for every setting") from None
+
+
+def setting_names() -> dict[str, str]:
+    """Every setting: field name to environment variable."""
+    return {name: _variable((name,)) for name in Settings.model_fields}
+
+
+def _variable(location: tuple[object, ...]) -> str:
+    name = str(location[0]) if location else ""
+    shared = {"api_key": "COMFY_API_KEY", "router_base_url": "COMFY_ROUTER_BASE_URL"}
+    if name.startswith("COMFY_"):
+        return name
+    return shared.get(name, f"COMFY_BATCH_{name.upper()}")
+
+
+def _plain(message: str) -> str:
+    return message.removeprefix("Value error, ").replace("Input should be", "must be")

@@ -1,0 +1,108 @@
+"""Downloading media from wherever it is hosted, without any credential."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+
+from runner.router.connections import ClientPile
+
+#: Redirects that are followed before a link counts as dead.
+LONGEST_CHAIN = 5
+#: Bytes read at a time.
+CHUNK = 256 * 1024
+
+
+class MediaInterrupted(Exception):
+    """The download broke off or never began; the same link may work later. The text names no address."""
+
+
+@dataclass(frozen=True, slots=True)
+class MediaReply:
+    """What a media host answered. `chunks` can be read once, inside the `with` block."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: Iterator[bytes]
+
+    @property
+    def expected_size(self) -> int | None:
+        """Length of the body as it will come out of `chunks`; `None` where the host does not say."""
+        length = self.headers.get("content-length", "")
+        encoded = self.headers.get("content-encoding", "identity") != "identity"
+        return int(length) if length.isdigit() and not encoded else None
+
+
+class MediaClient:
+    """Makes downloads. `timeout` bounds one whole download, in seconds."""
+
+    def __init__(
+        self,
+        *,
+        timeout: float,
+        monotonic: Callable[[], float] = time.monotonic,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._timeout = timeout
+        self._monotonic = monotonic
+        limits = httpx.Timeout(min(30.0, timeout), connect=10.0, pool=timeout)
+        # Nothing is asked to be compressed: media is, and its length can then be checked.
+        headers = {"User-Agent": "comfy-batch", "Accept": "*/*", "Accept-Encoding": "identity"}
+        self._pile = ClientPile(limits, headers=headers, transport=transport)
+
+    @contextmanager
+    def download(self, url: str) -> Iterator[MediaReply]:
+        """The answer to a GET of `url`, its body as a stream.
+
+        Redirects are followed, never from https to http. Raises `MediaInterrupted` where the connection fails, also
+        from within `chunks`; and `ValueError` for a link that is not http or https, or that redirects in circles.
+        """
+        deadline = self._monotonic() + self._timeout
+        with self._pile.client() as client:
+            try:
+                response = self._follow(client, url)
+            except httpx.InvalidURL as error:
+                raise ValueError("the link is not an address") from error
+            except httpx.HTTPError as error:
+                raise MediaInterrupted(_cause(error)) from error
+            try:
+                headers = {name.lower(): value for name, value in response.headers.items()}
+                yield MediaReply(response.status_code, headers, self._chunks(response, deadline))
+            finally:
+                response.close()
+
+    def _follow(self, client: httpx.Client, url: str) -> httpx.Response:
+        for _ in range(LONGEST_CHAIN):
+            if urlsplit(url).scheme not in {"http", "https"}:
+                raise ValueError("the link is neither https nor http")
+            response = client.send(client.build_request("GET", url), stream=True)
+            if not response.has_redirect_location:
+                return response
+            response.close()
+            target = urljoin(url, response.headers["location"])
+            if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
+                raise ValueError("the link redirects from https to http")
+            url = target
+        raise ValueError("the link redirects too often")
+
+    def _chunks(self, response: httpx.Response, deadline: float) -> Iterator[bytes]:
+        try:
+            for chunk in response.iter_bytes(CHUNK):
+                if self._monotonic() > deadline:
+                    raise MediaInterrupted("the download took too long")
+                yield chunk
+        except httpx.HTTPError as error:
+            raise MediaInterrupted(_cause(error)) from error
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._pile.close()
+
+
+def _cause(error: httpx.HTTPError) -> str:
+    return f"the download failed ({type(error).__name__})"
