@@ -54,7 +54,7 @@ def _lower(headers: httpx.Headers) -> dict[str, str]:
 
 def _cause(error: httpx.HTTPError) -> str:
     """The fault in words that hold no address: the type says what happened, the system's text says why."""
-    words = {
+    words: dict[type[httpx.HTTPError], str] = {
         httpx.ConnectError: "the Router cannot be reached",
         httpx.ConnectTimeout: "the Router cannot be reached in time",
         httpx.ReadTimeout: "no answer in time",

@@ -7,12 +7,17 @@ connection busiest, and is built in a fifth of a millisecond each, since they sh
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import Empty, LifoQueue
 
 import httpx
+
+# They would write keys, signed links and whole URLs into a debugging log.
+for _talker in ("httpx", "httpcore"):
+    logging.getLogger(_talker).setLevel(logging.WARNING)
 
 
 class ClientPile:

@@ -20,6 +20,7 @@ from runner.core.types import (
     TERMINAL,
     AssetState,
     Charge,
+    Document,
     Job,
     JobState,
     MediaSource,
@@ -209,11 +210,12 @@ class JobStore:
             found = connection.execute(text("SELECT body FROM payload WHERE job_id = :id"), {"id": job_id})
             return bytes(found.scalar_one())
 
-    def result_body(self, job_id: int) -> bytes:
-        """The exact bytes of the job's result."""
+    def result_document(self, job_id: int) -> Document:
+        """The job's result as it was received."""
         with self._database.read() as connection:
-            found = connection.execute(text("SELECT body FROM result WHERE job_id = :id"), {"id": job_id})
-            return bytes(found.scalar_one())
+            found = connection.execute(text("SELECT body, content_type FROM result WHERE job_id = :id"), {"id": job_id})
+            body, content_type = found.one()
+            return Document(bytes(body), content_type)
 
     def charges_on_policy_rejection(self, model: str) -> str:
         """The catalog's word for the model: yes, no or unknown."""

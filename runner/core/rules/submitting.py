@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from runner.core.rules.common import (
     Rule,
     at_least_possible,
@@ -21,7 +23,8 @@ def admit(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
 
 def accepted(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
     """The Router has a request; what it will cost is not known before it ends."""
-    return stay(job, outcome, state=JobState.QUEUED, step=Step.COLLECT, attempts=0, charge=Charge.POSSIBLE)
+    queued = stay(job, outcome, state=JobState.QUEUED, step=Step.COLLECT, attempts=0, charge=Charge.POSSIBLE)
+    return replace(queued, delay=outcome.retry_after or 0.0)
 
 
 def wait_for_key(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:

@@ -1,0 +1,122 @@
+"""Media kept as files: each appears under its name whole and synced, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from runner.assets.base import Inspection, Saved, document_type
+from runner.core.errors import DiskError
+from runner.core.filetypes import FileType
+
+_ADVICE = {
+    errno.ENOSPC: "free some space on that disk, then resume the batch",
+    errno.EDQUOT: "free some of the quota on that disk, then resume the batch",
+    errno.EACCES: "make the folder writable for this user, then resume the batch",
+    errno.EPERM: "make the folder writable for this user, then resume the batch",
+    errno.EROFS: "choose a folder on a disk that can be written, then resume the batch",
+    errno.ENOTDIR: "a file stands where a folder is needed: move it away, then resume the batch",
+    errno.EEXIST: "a file stands where a folder is needed: move it away, then resume the batch",
+    errno.EISDIR: "a folder stands where the file must go: move it away, then resume the batch",
+    errno.ENAMETOOLONG: "choose a folder with a shorter path, then resume the batch",
+}
+
+
+class FileSink:
+    """Writes into one folder, which is made when the first file comes.
+
+    A file is written as `.STEM.part` beside its place, synced, renamed to its name, and the folder synced. A part that
+    a killed process left is written over by the next try of the same file.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
+
+    def save(
+        self,
+        stem: str,
+        chunks: Iterable[bytes],
+        *,
+        declared_type: str | None = None,
+        url: str | None = None,
+        expected_size: int | None = None,
+        limit: int | None = None,
+    ) -> Saved:
+        """See `AssetSink.save`."""
+        inspection = Inspection(chunks, declared_type=declared_type, url=url, expected_size=expected_size, limit=limit)
+        with self._part(stem) as (part, file):
+            for chunk in inspection:
+                with _blaming_the_disk(part):
+                    file.write(chunk)
+            kind = inspection.file_type()
+            path = self._put(file, part, stem, kind)
+        return inspection.kept(kind, path=str(path))
+
+    def save_document(self, stem: str, body: bytes, content_type: str) -> Saved:
+        """See `AssetSink.save_document`."""
+        kind = document_type(body, content_type)
+        with self._part(stem) as (part, file):
+            with _blaming_the_disk(part):
+                file.write(body)
+            path = self._put(file, part, stem, kind)
+        return Saved(str(path), len(body), hashlib.sha256(body).hexdigest(), kind.media_type, kind.extension)
+
+    @contextlib.contextmanager
+    def _part(self, stem: str) -> Iterator[tuple[Path, BinaryIO]]:
+        """A new temporary file beside the target; gone afterwards whatever happens."""
+        if not stem or stem != os.path.basename(stem) or "\0" in stem:
+            raise ValueError("a stem is one plain file name")
+        part = self.directory / f".{stem}.part"
+        with _blaming_the_disk(part):
+            self.directory.mkdir(parents=True, exist_ok=True)
+            # A link planted under the name must not be followed.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+            file = open(os.open(part, flags, 0o666), "wb")  # noqa: SIM115 - closed below and in `_put`
+        try:
+            yield part, file
+        finally:
+            # Closing writes out what is buffered, and a full disk says so once more.
+            with contextlib.suppress(OSError):
+                file.close()
+            with contextlib.suppress(OSError):
+                part.unlink()
+
+    def _put(self, file: BinaryIO, part: Path, stem: str, kind: FileType) -> Path:
+        target = self.directory / f"{stem}.{kind.extension}"
+        with _blaming_the_disk(target):
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+            os.replace(part, target)
+            _sync_directory(self.directory)
+        return target
+
+
+@contextlib.contextmanager
+def _blaming_the_disk(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        advice = _ADVICE.get(error.errno or 0, "check that disk, then resume the batch")
+        raise DiskError(f"cannot write {path}: {why}", advice=advice) from error
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the rename itself durable. Windows cannot open folders, and needs no such thing."""
+    if os.name == "nt":
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # Some network file systems cannot sync a folder; the file itself is synced.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)

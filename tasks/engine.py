@@ -1,0 +1,155 @@
+"""Engines: the same worker inside the command's own process, or in the foreground of a process of its own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from celery import Celery
+from celery.worker import WorkController
+from celery.worker import state as worker_state
+
+from config.settings import Settings
+from runner.core.errors import BatchError
+from runner.core.types import Policy
+from runner.router.client import RouterClient
+from runner.router.media import MediaClient
+from runner.store.engine import Database
+from runner.store.jobs import JobStore
+from runner.store.upkeep import UpkeepStore, WorkerInfo
+from tasks.app import Publisher, build_app
+from tasks.pacing import FirstRead
+from tasks.steps import Runtime
+from tasks.upkeep import Sweeper
+
+#: How long a worker may take to start or to stop, in seconds.
+PATIENCE = 10.0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything that a worker's process owns, to be closed together."""
+
+    app: Celery
+    runtime: Runtime
+    sweeper: Sweeper
+    router: RouterClient
+    media: MediaClient
+
+    def close(self) -> None:
+        """Give connections back."""
+        self.router.close()
+        self.media.close()
+
+
+def assemble(settings: Settings, database: Database, credential_id: int, concurrency: int) -> Parts:
+    """Put a worker together from its parts."""
+    host = socket.gethostname()
+    worker = WorkerInfo(f"{host}-{os.getpid()}-{secrets.token_hex(3)}", credential_id, host, os.getpid(), concurrency)
+    jobs = JobStore(database)
+    key = settings.api_key.get_secret_value() if settings.api_key else ""
+    router = RouterClient(settings.router_base_url, key, timeout=settings.request_timeout)
+    media = MediaClient(timeout=settings.download_timeout)
+    runtime = Runtime(
+        jobs=jobs,
+        router=router,
+        media=media,
+        owner=worker.id,
+        clock=time.time,
+        sleep=time.sleep,
+        policy=Policy(),
+        claim_seconds=settings.claim_seconds,
+        download_claim_seconds=settings.download_claim_seconds,
+        max_asset_bytes=settings.max_asset_bytes,
+        first_read=FirstRead(),
+        schemas={},
+        sinks={},
+    )
+    app = build_app(settings, lambda: runtime)
+    sweeper = Sweeper(UpkeepStore(database, jobs), worker, Publisher(app), time.time)
+    return Parts(app, runtime, sweeper, router, media)
+
+
+class EmbeddedEngine:
+    """A worker in threads of this process, on whatever broker the settings name.
+
+    Use as a context manager: work goes on inside the block. Leaving it waits for the calls under way, as long as
+    `PATIENCE`; what they had not finished is owed by the database.
+    """
+
+    def __init__(self, settings: Settings, database: Database, credential_id: int) -> None:
+        self.parts = assemble(settings, database, credential_id, settings.concurrency)
+        name = f"embedded@{socket.gethostname()}-{os.getpid()}"
+        self._ready = threading.Event()
+        self._controller = WorkController(
+            app=self.parts.app,
+            hostname=name,
+            concurrency=settings.concurrency,
+            pool_cls="threads",
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=settings.broker_url is None,
+            ready_callback=lambda _consumer: self._ready.set(),
+        )
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="worker", daemon=True)
+
+    def _work(self) -> None:
+        try:
+            self._controller.start()
+        except BaseException as error:  # noqa: BLE001  # told to the thread that waits for the start
+            self._failure = error
+        finally:
+            self._ready.set()
+
+    def __enter__(self) -> Self:
+        # Celery keeps these in the module, so that a second engine in one process would begin as stopped.
+        worker_state.should_stop = None
+        worker_state.should_terminate = None
+        self._thread.start()
+        if not self._ready.wait(PATIENCE) or self._failure is not None:
+            raise BatchError(
+                f"the worker does not start ({type(self._failure).__name__})", advice="comfy-batch doctor"
+            ) from self._failure
+        self.parts.sweeper.start()
+        return self
+
+    @property
+    def alive(self) -> bool:
+        """Whether the worker still works."""
+        return self._thread.is_alive()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        worker_state.should_stop = 0
+        self._thread.join(PATIENCE)
+        self.parts.sweeper.stop()
+        self.parts.close()
+
+
+def run_worker(settings: Settings, database: Database, credential_id: int, concurrency: int, name: str) -> int:
+    """A worker in the foreground until SIGTERM or Ctrl-C; returns the exit status."""
+    parts = assemble(settings, database, credential_id, concurrency)
+    worker = parts.app.Worker(
+        hostname=name,
+        concurrency=concurrency,
+        pool_cls="threads",
+        without_gossip=True,
+        without_mingle=True,
+        loglevel=settings.log_level.upper(),
+        quiet=True,
+    )
+    parts.sweeper.start()
+    try:
+        worker.start()
+    finally:
+        parts.sweeper.stop()
+        parts.close()
+    return int(worker.exitcode or 0)

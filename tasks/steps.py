@@ -1,0 +1,278 @@
+"""The steps of a job, without Celery: each claims, makes one exchange, decides, applies, and says who is due next."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from runner.assets import AssetCut, AssetRejected, AssetSink, AssetTooLarge, Saved, open_sink
+from runner.core.errors import DiskError, StoreError
+from runner.core.filenames import asset_name
+from runner.core.lifecycle import decide
+from runner.core.media import decode_inline, find_media, read_pointer, why_empty
+from runner.core.retryafter import parse_retry_after
+from runner.core.rules.common import key_expired
+from runner.core.types import Document, JobState, MediaSource, Outcome, OutcomeKind, Policy, Step
+from runner.core.wire import (
+    HttpRequest,
+    Reply,
+    collect_request,
+    outcome_of_collect,
+    outcome_of_status,
+    outcome_of_submit,
+    status_request,
+    submit_request,
+)
+from runner.router.media import MediaInterrupted, MediaReply
+from runner.store.jobs import JobStore
+from runner.store.records import AssetRecord, Claim, NewResult, SavedAsset, Wake
+from tasks.pacing import FirstRead
+
+_log = logging.getLogger("comfy_batch.steps")
+
+#: Waits between tries to write what is known already, in seconds: an answer in hand is worth some patience.
+_PERSISTENCE = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class Router(Protocol):
+    """One exchange with the Router under the process's credential."""
+
+    base_url: str
+
+    def exchange(self, request: HttpRequest) -> Reply:
+        """Send `request` once."""
+        ...
+
+
+class MediaHost(Protocol):
+    """One download, without a credential."""
+
+    def download(self, url: str) -> AbstractContextManager[MediaReply]:
+        """The answer to a GET of `url`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What the steps of one process work with."""
+
+    jobs: JobStore
+    router: Router
+    media: MediaHost
+    owner: str
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    policy: Policy
+    #: How long a claim lasts, in seconds, by what is done under it.
+    claim_seconds: float
+    download_claim_seconds: float
+    max_asset_bytes: int
+    first_read: FirstRead
+    #: Output schemas by model, as they are first needed.
+    schemas: dict[str, Mapping[str, Any] | None]
+    #: Sinks by batch, as they are first needed.
+    sinks: dict[str, AssetSink]
+
+    def sink(self, claim: Claim) -> AssetSink:
+        """Where the media of the claim's batch go."""
+        if claim.batch_id not in self.sinks:
+            place = self.jobs.place(claim.batch_id)
+            self.sinks[claim.batch_id] = open_sink(place.store, Path(place.directory))
+        return self.sinks[claim.batch_id]
+
+    def schema(self, model: str) -> Mapping[str, Any] | None:
+        """The model's own OpenAPI document; `None` where there is none."""
+        if model not in self.schemas:
+            document = self.jobs.output_schema_document(model)
+            self.schemas[model] = json.loads(document) if document else None
+        return self.schemas[model]
+
+
+def submit(runtime: Runtime, job_id: int) -> list[Wake]:
+    """Send the job's request under its key."""
+    claim = _claim(runtime, job_id, Step.SUBMIT)
+    if not isinstance(claim, Claim):
+        return _early(claim)
+    if key_expired(claim.job, runtime.clock(), runtime.policy):
+        return _apply(runtime, claim, Outcome(OutcomeKind.KEY_EXPIRED))
+    body = runtime.jobs.body(job_id)
+    reply = runtime.router.exchange(submit_request(runtime.router.base_url, claim.model, claim.idempotency_key, body))
+    outcome = outcome_of_submit(reply, runtime.clock())
+    if outcome.kind is OutcomeKind.ACCEPTED:
+        # The answer names no time to ask again, so that is ours to choose.
+        outcome = replace(outcome, retry_after=runtime.first_read.delay(claim.model))
+    return _apply(runtime, claim, outcome)
+
+
+def collect(runtime: Runtime, job_id: int) -> list[Wake]:
+    """Read the result: one call tells whether it is there and what it is."""
+    claim = _claim(runtime, job_id, Step.COLLECT)
+    if not isinstance(claim, Claim):
+        return _early(claim)
+    request = collect_request(runtime.router.base_url, claim.model, claim.request_id or "", claim.response_url)
+    outcome = outcome_of_collect(runtime.router.exchange(request), runtime.clock())
+    if outcome.document is None:
+        return _apply(runtime, claim, outcome)
+    if claim.job.submitted_at is not None and claim.job.state is not JobState.DOWNLOADING:
+        runtime.first_read.learn(claim.model, runtime.clock() - claim.job.submitted_at)
+    document = outcome.document
+    media = find_media(
+        document,
+        output_schema=runtime.schema(claim.model),
+        model=claim.model,
+        inputs=runtime.jobs.body(job_id),
+    )
+    outcome = replace(outcome, assets=len(media))
+    try:
+        result = _result(runtime, claim, document, media)
+    except DiskError as error:
+        return _apply(runtime, claim, Outcome(OutcomeKind.STORAGE_FAILED, detail=error.message))
+    return _apply(runtime, claim, outcome, result=result)
+
+
+def status(runtime: Runtime, job_id: int) -> list[Wake]:
+    """Read the status: it alone tells a failed run from a failed read."""
+    claim = _claim(runtime, job_id, Step.STATUS)
+    if not isinstance(claim, Claim):
+        return _early(claim)
+    request = status_request(runtime.router.base_url, claim.model, claim.request_id or "", claim.status_url)
+    outcome = outcome_of_status(runtime.router.exchange(request), runtime.clock())
+    if outcome.kind is OutcomeKind.RUN_FAILED:
+        flag = runtime.jobs.charges_on_policy_rejection(claim.model)
+        claim = replace(claim, job=replace(claim.job, charges_on_policy_rejection=flag))
+    return _apply(runtime, claim, outcome)
+
+
+def fetch(runtime: Runtime, job_id: int) -> list[Wake]:
+    """Download or decode one media file of the result."""
+    claim = _claim(runtime, job_id, Step.FETCH)
+    if not isinstance(claim, Claim):
+        return _early(claim)
+    waiting = runtime.jobs.unsettled_assets(job_id)
+    if not waiting:
+        return _apply(runtime, claim, Outcome(OutcomeKind.ASSET_SAVED))
+    asset = waiting[0]
+    claim = replace(claim, job=replace(claim.job, asset_attempts=asset.attempts))
+    outcome, saved = _fetch(runtime, claim, asset)
+    return _apply(runtime, claim, replace(outcome, assets_left=len(waiting) - 1), asset=saved)
+
+
+STEPS: Mapping[Step, Callable[[Runtime, int], list[Wake]]] = {
+    Step.SUBMIT: submit,
+    Step.COLLECT: collect,
+    Step.STATUS: status,
+    Step.FETCH: fetch,
+}
+
+
+def _claim(runtime: Runtime, job_id: int, step: Step) -> Claim | Wake | None:
+    lease = runtime.download_claim_seconds if step is Step.FETCH else runtime.claim_seconds
+    return runtime.jobs.claim(job_id, step, owner=runtime.owner, now=runtime.clock(), lease=lease)
+
+
+def _early(claim: Wake | None) -> list[Wake]:
+    return [] if claim is None else [claim]
+
+
+def _apply(
+    runtime: Runtime,
+    claim: Claim,
+    outcome: Outcome,
+    *,
+    result: NewResult | None = None,
+    asset: SavedAsset | None = None,
+) -> list[Wake]:
+    now = runtime.clock()
+    transition = decide(claim.job, outcome, now, runtime.policy)
+    for pause in (*_PERSISTENCE, None):
+        try:
+            wakes = runtime.jobs.apply(claim, outcome, transition, now, result=result, asset=asset)
+        except StoreError as error:
+            # Losing it costs another call at most: the same key and the same request are there to be asked again.
+            if pause is None:
+                raise
+            _log.warning("job %s: what it came to is not written yet: %s", claim.job.id, error.message)
+            runtime.sleep(pause)
+            continue
+        return wakes or []
+    return []
+
+
+def _result(runtime: Runtime, claim: Claim, document: Document, media: tuple[MediaSource, ...]) -> NewResult:
+    if media or claim.job.state is JobState.DOWNLOADING:
+        return NewResult(document, media)
+    # Nothing to show: the document itself is what the user gets, and its reason, if it gives one.
+    kept = runtime.sink(claim).save_document(f"{_stem(claim, 0)}", document.body, document.content_type)
+    return NewResult(document, media, kept.path, why_empty(document))
+
+
+def _stem(claim: Claim, number: int) -> str:
+    return asset_name(claim.batch, claim.row, claim.custom_id, number, "")
+
+
+def _fetch(runtime: Runtime, claim: Claim, asset: AssetRecord) -> tuple[Outcome, SavedAsset]:
+    try:
+        if asset.source.url is None:
+            saved: Saved | Outcome = _decode(runtime, claim, asset)
+        else:
+            saved = _download(runtime, claim, asset, asset.source.url)
+    except MediaInterrupted as error:
+        saved = Outcome(OutcomeKind.ASSET_INTERRUPTED, detail=str(error))
+    except AssetCut as error:
+        saved = Outcome(OutcomeKind.ASSET_INTERRUPTED, detail=error.reason)
+    except AssetTooLarge as error:
+        saved = Outcome(OutcomeKind.ASSET_REFUSED, detail=error.reason)
+    except AssetRejected as error:
+        saved = Outcome(OutcomeKind.ASSET_LINK_DEAD, detail=error.reason)
+    except (ValueError, LookupError) as error:
+        saved = Outcome(OutcomeKind.ASSET_REFUSED, detail=str(error))
+    except DiskError as error:
+        saved = Outcome(OutcomeKind.STORAGE_FAILED, detail=error.message)
+    if isinstance(saved, Outcome):
+        return saved, SavedAsset(asset.id, error=saved.detail)
+    return Outcome(OutcomeKind.ASSET_SAVED), SavedAsset(
+        asset.id, saved.path, saved.media_type, saved.size, saved.sha256, saved.mismatch, saved.content
+    )
+
+
+def _decode(runtime: Runtime, claim: Claim, asset: AssetRecord) -> Saved:
+    document = runtime.jobs.result_document(claim.job.id)
+    value = read_pointer(document, asset.source.pointer)
+    if isinstance(value, bytes):
+        content, declared = value, document.content_type
+    else:
+        content, named = decode_inline(value if isinstance(value, str) else "")
+        declared = named or asset.source.declared_type or ""
+    return runtime.sink(claim).save(
+        _stem(claim, asset.number), [content], declared_type=declared or None, limit=runtime.max_asset_bytes
+    )
+
+
+def _download(runtime: Runtime, claim: Claim, asset: AssetRecord, url: str) -> Saved | Outcome:
+    with runtime.media.download(url) as reply:
+        if reply.status != 200:
+            return _refusal(reply, runtime.clock())
+        return runtime.sink(claim).save(
+            _stem(claim, asset.number),
+            reply.chunks,
+            declared_type=reply.headers.get("content-type") or asset.source.declared_type,
+            url=url,
+            expected_size=reply.expected_size,
+            limit=runtime.max_asset_bytes,
+        )
+
+
+def _refusal(reply: MediaReply, now: float) -> Outcome:
+    """Servers in trouble are asked again; any other refusal is of the link."""
+    passing = reply.status in {408, 425, 429} or reply.status >= 500
+    return Outcome(
+        OutcomeKind.ASSET_INTERRUPTED if passing else OutcomeKind.ASSET_LINK_DEAD,
+        http_status=reply.status,
+        detail=f"the media host answers {reply.status}",
+        retry_after=parse_retry_after(reply.headers.get("retry-after"), now),
+    )

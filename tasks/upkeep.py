@@ -1,0 +1,70 @@
+"""The sweeper: a thread of every worker, of which one at a time finds what has been lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from runner.core.errors import StoreError
+from runner.store.upkeep import UpkeepStore, WorkerInfo
+from tasks.app import Publisher
+
+_log = logging.getLogger("comfy_batch.upkeep")
+
+#: Seconds between two looks.
+INTERVAL = 1.0
+#: How long the sweeper keeps its office without showing itself, in seconds.
+LEASE = 5.0
+
+
+class Sweeper:
+    """Shows the worker as alive and, while it holds the credential's lease, sweeps."""
+
+    def __init__(
+        self, store: UpkeepStore, worker: WorkerInfo, publisher: Publisher, clock: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._worker = worker
+        self._publisher = publisher
+        self._clock = clock
+        self._lease = f"sweep:{worker.credential_id}"
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+
+    def tick(self) -> int:
+        """One look; returns how many messages were sent."""
+        now = self._clock()
+        self._store.seen(self._worker, now)
+        if not self._store.take_lease(self._lease, self._worker.id, now, LEASE):
+            return 0
+        return self._publisher.publish(self._store.sweep(self._worker.credential_id, now))
+
+    def start(self) -> None:
+        """Look now, so that the worker is known, and then every `INTERVAL` seconds until `stop`."""
+        self._look()
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(INTERVAL):
+            self._look()
+
+    def _look(self) -> None:
+        try:
+            self.tick()
+        except StoreError as error:
+            _log.warning("no look this time: %s", error.message)
+        except Exception:  # noqa: BLE001  # logged with its trace, and the next look is a second away
+            # A sweeper that dies of one bad look would leave every later loss unfound.
+            _log.exception("the sweeper stumbled")
+
+    def stop(self) -> None:
+        """Stop looking, and give the office and the worker's claims back."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=INTERVAL + 10)
+        try:
+            self._store.drop_lease(self._lease, self._worker.id)
+            self._store.gone(self._worker.id, self._clock())
+        except StoreError as error:
+            _log.warning("the worker could not take its leave: %s", error.message)

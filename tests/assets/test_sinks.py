@@ -1,0 +1,225 @@
+"""What every keeper of media promises, and what files promise beside."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.assets import AssetCut, AssetRejected, AssetSink, AssetTooLarge, DatabaseSink, FileSink, Saved, open_sink
+from runner.core.errors import DiskError, SettingsError
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
+JPEG = b"\xff\xd8\xff\xe0" + bytes(6000)
+PAGE = b"<!doctype html><html><title>Expired</title></html>"
+
+
+def pieces(content: bytes, size: int = 1000) -> Iterator[bytes]:
+    for at in range(0, len(content), size):
+        yield content[at : at + size]
+
+
+def dies(after: bytes) -> Iterator[bytes]:
+    yield after
+    raise ConnectionResetError("peer")
+
+
+def bytes_of(saved: Saved) -> bytes:
+    if saved.path is None:
+        assert saved.content is not None
+        return saved.content
+    assert saved.content is None
+    return Path(saved.path).read_bytes()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "out" / "batch"
+
+
+@pytest.fixture(params=["files", "database"])
+def sink(request: pytest.FixtureRequest, folder: Path) -> AssetSink:
+    return open_sink(request.param, folder)
+
+
+class TestEverySink:
+    def test_bytes_are_kept_as_they_came_with_size_and_hash(self, sink: AssetSink) -> None:
+        saved = sink.save("a-1", pieces(PNG), declared_type="image/png", expected_size=len(PNG), limit=len(PNG))
+        assert bytes_of(saved) == PNG
+        assert (saved.size, saved.sha256) == (len(PNG), hashlib.sha256(PNG).hexdigest())
+        assert (saved.media_type, saved.extension, saved.mismatch) == ("image/png", "png", False)
+
+    def test_the_bytes_name_the_type_and_a_mismatch_is_noted(self, sink: AssetSink) -> None:
+        saved = sink.save("a-1", pieces(JPEG), declared_type="image/png", url="https://a.invalid/x.png")
+        assert (saved.media_type, saved.extension, saved.mismatch) == ("image/jpeg", "jpg", True)
+
+    def test_octet_stream_declares_nothing(self, sink: AssetSink) -> None:
+        saved = sink.save("a-1", pieces(PNG), declared_type="application/octet-stream")
+        assert (saved.extension, saved.mismatch) == ("png", False)
+
+    @pytest.mark.parametrize("size", [1, 7, 4096, 100_000])
+    def test_the_size_of_the_pieces_changes_nothing(self, sink: AssetSink, size: int) -> None:
+        assert sink.save("a-1", pieces(PNG, size)).sha256 == hashlib.sha256(PNG).hexdigest()
+
+    @pytest.mark.parametrize("content", [PAGE, PAGE + b" " * 9000, b'{"error": "expired"}'])
+    def test_a_page_in_place_of_media_is_rejected(self, sink: AssetSink, content: bytes, folder: Path) -> None:
+        with pytest.raises(AssetRejected) as caught:
+            sink.save("a-1", pieces(content), declared_type="image/png")
+        assert "not media" in caught.value.reason
+        assert not isinstance(caught.value, AssetTooLarge)
+        assert not list(folder.glob("*"))
+
+    def test_a_page_is_rejected_before_the_rest_of_it_is_read(self, sink: AssetSink) -> None:
+        def endless() -> Iterator[bytes]:
+            while True:
+                yield PAGE + bytes(4096)
+
+        with pytest.raises(AssetRejected):
+            sink.save("a-1", endless())
+
+    def test_fewer_bytes_than_announced_are_cut(self, sink: AssetSink, folder: Path) -> None:
+        with pytest.raises(AssetCut, match="400 bytes came where 1,000 were announced"):
+            sink.save("a-1", pieces(PNG[:400]), expected_size=1000)
+        assert not list(folder.glob("*"))
+
+    def test_more_bytes_than_announced_are_no_better(self, sink: AssetSink) -> None:
+        with pytest.raises(AssetCut):
+            sink.save("a-1", pieces(PNG), expected_size=10)
+
+    @pytest.mark.parametrize("expected", [None, 0])
+    def test_no_bytes_are_cut(self, sink: AssetSink, expected: int | None, folder: Path) -> None:
+        with pytest.raises(AssetCut, match="without a single byte"):
+            sink.save("a-1", iter([b"", b""]), declared_type="image/png", expected_size=expected)
+        assert not list(folder.glob("*"))
+
+    def test_more_than_the_limit_is_refused_as_soon_as_it_shows(self, sink: AssetSink, folder: Path) -> None:
+        def endless() -> Iterator[bytes]:
+            while True:
+                yield PNG
+
+        with pytest.raises(AssetTooLarge, match="100,000 bytes allowed"):
+            sink.save("a-1", endless(), limit=100_000)
+        assert not list(folder.glob("*"))
+
+    def test_a_broken_connection_passes_through_and_leaves_nothing(self, sink: AssetSink, folder: Path) -> None:
+        with pytest.raises(ConnectionResetError):
+            sink.save("a-1", dies(PNG))
+        assert not list(folder.glob("*"))
+        assert not list(folder.glob(".*"))
+
+    @pytest.mark.parametrize(
+        ("body", "content_type", "extension"),
+        [
+            (b'{"error": "x"}', "application/json", "json"),
+            (b'{"a": 1}', "application/problem+json", "json"),
+            (b" [1]", "", "json"),
+            (b"hello", "text/plain; charset=utf-8", "txt"),
+            (b"a,b", "text/csv", "txt"),
+            (PNG, "application/octet-stream", "png"),
+            (b"", "application/json", "json"),
+        ],
+    )
+    def test_a_result_without_media_is_kept_whatever_it_is(
+        self, sink: AssetSink, body: bytes, content_type: str, extension: str
+    ) -> None:
+        saved = sink.save_document("a-result", body, content_type)
+        assert bytes_of(saved) == body
+        assert (saved.extension, saved.size) == (extension, len(body))
+        assert saved.sha256 == hashlib.sha256(body).hexdigest()
+
+
+class TestFiles:
+    def test_a_file_stands_under_its_stem_and_the_extension_of_its_bytes(self, folder: Path) -> None:
+        saved = FileSink(folder).save("cats-000001-1", pieces(JPEG), url="https://a.invalid/x.png")
+        assert saved.path == str(folder / "cats-000001-1.jpg")
+        assert [entry.name for entry in folder.iterdir()] == ["cats-000001-1.jpg"]
+
+    def test_the_path_is_absolute_when_the_folder_is_not(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        relative = Path(os.path.relpath(folder))
+        assert FileSink(relative).directory.is_absolute()
+
+    def test_only_the_temporary_file_exists_while_bytes_come(self, folder: Path) -> None:
+        seen: list[list[str]] = []
+
+        def watched() -> Iterator[bytes]:
+            for piece in pieces(PNG):
+                seen.append([entry.name for entry in folder.iterdir()])
+                yield piece
+
+        FileSink(folder).save("a-1", watched())
+        assert all(names == [".a-1.part"] for names in seen)
+
+    def test_what_a_killed_process_left_is_written_over(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / ".a-1.part").write_bytes(b"x" * 100_000)
+        saved = FileSink(folder).save("a-1", pieces(PNG))
+        assert bytes_of(saved) == PNG
+        assert [entry.name for entry in folder.iterdir()] == ["a-1.png"]
+
+    def test_saving_again_replaces_the_file(self, folder: Path) -> None:
+        sink = FileSink(folder)
+        sink.save("a-1", pieces(PNG))
+        assert bytes_of(sink.save("a-1", pieces(PNG + b"more"))) == PNG + b"more"
+
+    def test_a_failed_save_keeps_the_file_that_was_there(self, folder: Path) -> None:
+        sink = FileSink(folder)
+        kept = sink.save("a-1", pieces(PNG))
+        with pytest.raises(AssetCut):
+            sink.save("a-1", pieces(PNG), expected_size=1)
+        assert bytes_of(kept) == PNG
+
+    def test_others_may_read_it_as_far_as_the_umask_says(self, folder: Path) -> None:
+        before = os.umask(0o027)
+        try:
+            saved = FileSink(folder).save("a-1", pieces(PNG))
+        finally:
+            os.umask(before)
+        assert saved.path is not None
+        assert Path(saved.path).stat().st_mode & 0o777 == 0o640
+
+    def test_a_disk_that_takes_no_more_is_named_with_advice(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+        try:
+            with pytest.raises(DiskError) as caught:
+                FileSink(folder).save("a-1", pieces(PNG * 10))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert str(folder) in caught.value.message
+        assert caught.value.advice is not None
+        assert list(folder.iterdir()) == []
+
+    def test_a_file_in_place_of_the_folder_is_named_with_advice(self, folder: Path) -> None:
+        folder.parent.mkdir(parents=True)
+        folder.write_bytes(b"")
+        with pytest.raises(DiskError) as caught:
+            FileSink(folder).save("a-1", pieces(PNG))
+        assert "a file stands where a folder is needed" in str(caught.value.advice)
+
+    def test_a_folder_in_place_of_the_file_leaves_nothing_half_done(self, folder: Path) -> None:
+        (folder / "a-1.png").mkdir(parents=True)
+        with pytest.raises(DiskError):
+            FileSink(folder).save("a-1", pieces(PNG))
+        assert [entry.name for entry in folder.iterdir()] == ["a-1.png"]
+
+    @pytest.mark.parametrize("stem", ["", "a/b", "../a", "a\0b"])
+    def test_a_stem_is_one_plain_name(self, folder: Path, stem: str) -> None:
+        with pytest.raises(ValueError, match="plain file name"):
+            FileSink(folder).save(stem, pieces(PNG))
+
+
+class TestChoosingASink:
+    def test_the_setting_names_it(self, folder: Path) -> None:
+        assert isinstance(open_sink("files", folder), FileSink)
+        assert isinstance(open_sink("database", folder), DatabaseSink)
+
+    def test_another_word_is_a_setting_that_cannot_be_right(self, folder: Path) -> None:
+        with pytest.raises(SettingsError) as caught:
+            open_sink("tape", folder)
+        assert "`files` or `database`" in str(caught.value.advice)
