@@ -14,7 +14,7 @@ COLLECT_QUEUE = "comfy-collect"
 SUBMIT_QUEUE = "comfy-submit"
 
 #: Message transport within one process.
-EMBEDDED_BROKER = "memory://"
+EMBEDDED_BROKER = "memory://localhost/"
 
 
 def celery_config(settings: Settings) -> dict[str, Any]:

@@ -6,16 +6,25 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from celery import Celery, Task
+from celery import Celery
+from celery.utils import uuid
 from kombu.exceptions import KombuError
 
 from config.celery import COLLECT_QUEUE, SUBMIT_QUEUE, celery_config, keep_logging_as_it_is
 from config.settings import Settings
+from runner.core.errors import BatchError
 from runner.core.types import Step
 from runner.store.records import Wake
 from tasks.steps import STEPS, Runtime
 
 _log = logging.getLogger("comfy_batch.tasks")
+
+
+class BrokerUnusable(BatchError):
+    """The broker cannot be reached; what is owed stands in the database."""
+
+    exit_code = 3
+
 
 TASK_NAMES: Mapping[Step, str] = {
     Step.SUBMIT: "comfy.submit",
@@ -24,8 +33,9 @@ TASK_NAMES: Mapping[Step, str] = {
     Step.FETCH: "comfy.fetch",
 }
 
-#: What Flower shows of a job between two tasks of it.
-_STATE_EVENTS: Mapping[Step, str] = {
+#: What Flower shows of a task that waits for its time.
+_WAITING: Mapping[Step, str] = {
+    Step.SUBMIT: "task-submitting",
     Step.COLLECT: "task-polling",
     Step.STATUS: "task-polling",
     Step.FETCH: "task-downloading",
@@ -37,6 +47,8 @@ class Publisher:
 
     def __init__(self, app: Celery) -> None:
         self._app = app
+        #: The worker's own dispatcher of events, once there is a worker.
+        self.events: Any = None
 
     def publish(self, wakes: Iterable[Wake]) -> int:
         """Send a message for each of `wakes`; returns how many the broker took."""
@@ -60,13 +72,21 @@ class Publisher:
         arguments: dict[str, object] = {"batch": wake.batch, "row": wake.row, "job": wake.job_id}
         if wake.queue_position is not None:
             arguments["queue_position"] = wake.queue_position
+        task_id = uuid()
         self._app.send_task(
             TASK_NAMES[wake.step],
+            task_id=task_id,
             kwargs=arguments,
             countdown=wake.delay or None,
             queue=SUBMIT_QUEUE if wake.step is Step.SUBMIT else COLLECT_QUEUE,
             producer=producer,
         )
+        self._tell_flower(wake, task_id)
+
+    def _tell_flower(self, wake: Wake, task_id: str) -> None:
+        """Names what the new task waits for, where somebody watches."""
+        if self.events is not None and self.events.enabled and "task" in self.events.groups:
+            self.events.send(_WAITING[wake.step], uuid=task_id, batch=wake.batch, row=wake.row)
 
 
 def build_app(settings: Settings, runtime: Callable[[], Runtime]) -> Celery:
@@ -86,24 +106,37 @@ def build_app(settings: Settings, runtime: Callable[[], Runtime]) -> Celery:
 def _register(app: Celery, step: Step, runtime: Callable[[], Runtime], publisher: Publisher) -> None:
     run = STEPS[step]
 
-    def task(self: Task, job: int, batch: str, row: int, queue_position: int | None = None) -> None:
-        wakes = run(runtime(), job)
-        if app.conf.worker_send_task_events or _is_watched(self):
-            _tell_flower(self, wakes, job)
-        publisher.publish(wakes)
+    def task(job: int, batch: str, row: int, queue_position: int | None = None) -> None:
+        publisher.publish(run(runtime(), job))
 
-    app.task(task, bind=True, name=TASK_NAMES[step], ignore_result=True, max_retries=0)
+    app.task(task, name=TASK_NAMES[step], ignore_result=True, max_retries=0)
 
 
-def _is_watched(task: Task) -> bool:
-    dispatcher = task.app.events.default_dispatcher
-    return bool(dispatcher and getattr(dispatcher, "enabled", False))
+def watch_with(app: Celery, consumer: Any) -> None:
+    """From now on Flower is told by the worker's own dispatcher, which knows whether anybody listens."""
+    app.publisher.events = consumer.event_dispatcher
 
 
-def _tell_flower(task: Task, wakes: Iterable[Wake], job: int) -> None:
-    """Names the state in which this task leaves its job, so that a watcher sees more than "succeeded"."""
-    for wake in wakes:
-        if wake.job_id == job and wake.step in _STATE_EVENTS:
-            task.send_event(
-                _STATE_EVENTS[wake.step], queue_position=wake.queue_position, batch=wake.batch, row=wake.row
-            )
+def build_client(settings: Settings) -> Celery:
+    """An application that only publishes."""
+    return build_app(settings, _no_runtime)
+
+
+def _no_runtime() -> Runtime:
+    raise RuntimeError("a client runs no tasks")
+
+
+def ping_workers(app: Celery, timeout: float) -> int:
+    """How many workers answer on the broker within `timeout` seconds.
+
+    Raises `BrokerUnusable` when the broker cannot be reached.
+    """
+    try:
+        with app.connection_for_write() as connection:
+            connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=5)
+            return len(app.control.ping(timeout=timeout, connection=connection) or [])
+    except Exception as error:  # each transport raises errors of its own library
+        raise BrokerUnusable(
+            f"the broker of COMFY_BATCH_BROKER_URL cannot be reached ({type(error).__name__})",
+            advice="start it, or unset COMFY_BATCH_BROKER_URL to work without one",
+        ) from error

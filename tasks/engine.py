@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from celery import Celery
 from celery.worker import WorkController
@@ -23,7 +23,7 @@ from runner.router.media import MediaClient
 from runner.store.engine import Database
 from runner.store.jobs import JobStore
 from runner.store.upkeep import UpkeepStore, WorkerInfo
-from tasks.app import Publisher, build_app
+from tasks.app import build_app, watch_with
 from tasks.pacing import FirstRead
 from tasks.steps import Runtime
 from tasks.upkeep import Sweeper
@@ -72,8 +72,27 @@ def assemble(settings: Settings, database: Database, credential_id: int, concurr
         sinks={},
     )
     app = build_app(settings, lambda: runtime)
-    sweeper = Sweeper(UpkeepStore(database, jobs), worker, Publisher(app), time.time)
+    upkeep = UpkeepStore(database, jobs)
+    bury_the_dead(upkeep, host)
+    sweeper = Sweeper(upkeep, worker, app.publisher, time.time)
     return Parts(app, runtime, sweeper, router, media)
+
+
+def bury_the_dead(upkeep: UpkeepStore, host: str) -> None:
+    """Workers of this machine whose process is gone need not be waited for."""
+    for worker in upkeep.workers():
+        if worker.host == host and not _is_running(worker.pid):
+            upkeep.gone(worker.id, time.time())
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 class EmbeddedEngine:
@@ -95,10 +114,14 @@ class EmbeddedEngine:
             without_gossip=True,
             without_mingle=True,
             without_heartbeat=settings.broker_url is None,
-            ready_callback=lambda _consumer: self._ready.set(),
+            ready_callback=self._on_ready,
         )
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="worker", daemon=True)
+
+    def _on_ready(self, consumer: Any) -> None:
+        watch_with(self.parts.app, consumer)
+        self._ready.set()
 
     def _work(self) -> None:
         try:
@@ -145,6 +168,7 @@ def run_worker(settings: Settings, database: Database, credential_id: int, concu
         without_mingle=True,
         loglevel=settings.log_level.upper(),
         quiet=True,
+        ready_callback=lambda consumer: watch_with(parts.app, consumer),
     )
     parts.sweeper.start()
     try:

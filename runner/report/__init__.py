@@ -1,0 +1,1 @@
+"""Outcomes as people want them: tables and pages."""

@@ -36,6 +36,7 @@ _DEAD_CLAIMS = text("""
 UPDATE job SET claim_token = NULL, claim_owner = NULL, claim_until = NULL, wake_at = :now
 WHERE claim_owner IS NOT NULL AND claim_owner NOT IN (SELECT id FROM worker WHERE seen_at >= :before)
 """)
+_DROP_LEASES = text("DELETE FROM lease WHERE holder = :id")
 _FORGET_WORKER = text("DELETE FROM worker WHERE id = :id")
 _RELEASE_CLAIMS = text("""
 UPDATE job SET claim_token = NULL, claim_owner = NULL, claim_until = NULL, wake_at = :now WHERE claim_owner = :id
@@ -94,10 +95,17 @@ class UpkeepStore:
             connection.execute(_SEEN, values)
 
     def gone(self, worker_id: str, now: float) -> None:
-        """The worker has stopped: its claims are free at once."""
+        """The worker has stopped: its claims and its leases are free at once."""
         with self._database.write() as connection:
+            connection.execute(_DROP_LEASES, {"id": worker_id})
             connection.execute(_RELEASE_CLAIMS, {"id": worker_id, "now": now})
             connection.execute(_FORGET_WORKER, {"id": worker_id})
+
+    def workers(self) -> list[WorkerInfo]:
+        """Every worker that has not taken its leave."""
+        with self._database.read() as connection:
+            rows = connection.execute(text("SELECT id, credential_id, host, pid, concurrency FROM worker")).all()
+        return [WorkerInfo(*row) for row in rows]
 
     def live_workers(self, credential_id: int, now: float) -> int:
         """How many workers were seen lately."""

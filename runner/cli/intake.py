@@ -1,0 +1,263 @@
+"""A manifest becomes a batch: read once as a stream, checked, written, and only then counted as there."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from runner.cli.context import SIMULATED, Context
+from runner.core.errors import ManifestError, Problem, UsageError
+from runner.core.inputs import InputFields, input_fields_from_schema
+from runner.core.manifest import JobSpec, ManifestOptions, ReadReport, read_manifest
+from runner.core.template import Template
+from runner.router.catalog import Exchange, NoSuchModel, look_up_model
+from runner.store.batches import BatchRecord, NewBatch, NewJob
+
+#: Problems shown in full; the rest are counted.
+SHOWN_PROBLEMS = 100
+#: Bytes read at a time.
+CHUNK = 1 << 20
+#: A process that reads a manifest shows itself at least this often, in seconds.
+LOADING_LEASE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a user says about a manifest."""
+
+    manifest: str
+    model: str | None = None
+    template: Path | None = None
+    name: str | None = None
+    output: Path | None = None
+    delimiter: str = ","
+    encoding: str | None = None
+    new: bool = False
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The batch, and how it came about."""
+
+    batch: BatchRecord
+    created: bool
+    blank_rows: int = 0
+
+
+def take_in(context: Context, intake: Intake, router: Exchange, tell: Callable[[int], None]) -> Taken:
+    """The batch of the manifest: the one that exists already, or a new one with all its rows written.
+
+    `tell` hears how many rows stand by now. Raises `ManifestError` with every problem of the file, in which case
+    nothing of it remains; `UsageError` when the file or the template cannot be read or the name is taken.
+    """
+    template_bytes = _read_template(intake.template)
+    template = _parse_template(intake.template, template_bytes)
+    with _opened(intake.manifest) as file:
+        fingerprint = _fingerprint(file, intake, template_bytes)
+        existing = context.batches.by_fingerprint(fingerprint)
+        if existing is not None and not intake.new and existing.total is not None:
+            return Taken(_moved(context, existing, intake), created=False)
+        holder = uuid.uuid4().hex
+        lease = f"load:{fingerprint}"
+        if not context.upkeep.take_lease(lease, holder, time.time(), LOADING_LEASE):
+            raise UsageError(
+                f"{intake.manifest} is being read by another process", advice="wait for it, then the same command again"
+            )
+        try:
+            unfinished = existing if existing is not None and existing.total is None else None
+            batch = _begin(context, intake, fingerprint, unfinished)
+
+            def keep_lease(rows: int) -> None:
+                context.upkeep.take_lease(lease, holder, time.time(), LOADING_LEASE)
+                tell(rows)
+
+            reading = _Reading(context, intake, router, template)
+            blank = _write(context, batch, reading, file, keep_lease)
+        finally:
+            context.upkeep.drop_lease(lease, holder)
+    return Taken(context.batches.find(batch.id), created=True, blank_rows=blank)
+
+
+class _Reading:
+    """One reading of a manifest: its problems, and the models it names."""
+
+    def __init__(self, context: Context, intake: Intake, router: Exchange, template: Template | None) -> None:
+        self._context = context
+        self._router = router
+        self._unknown: dict[str, str] = {}
+        self._fields: dict[str, InputFields | None] = {}
+        self.path = intake.manifest
+        self.report = ReadReport()
+        self.problems: list[Problem] = []
+        self.count = 0
+        kind: Literal["csv", "jsonl"] = (
+            "jsonl" if Path(intake.manifest).suffix.lower() in {".jsonl", ".ndjson"} else "csv"
+        )
+        self.options = ManifestOptions(
+            format=kind,
+            model=intake.model,
+            template=template,
+            delimiter=intake.delimiter,
+            encoding=intake.encoding,
+        )
+
+    def jobs(self, file: BinaryIO) -> Iterator[NewJob]:
+        """The rows, until the first problem; then only problems are collected, to the end of the file."""
+        chunks = iter(lambda: file.read(CHUNK), b"")
+        for item in read_manifest(chunks, self.options, self._input_fields, self.report):
+            if isinstance(item, Problem):
+                self._note(item)
+            elif not self.count:
+                yield _new_job(item)
+        for model, line in self.report.models.items():
+            if model in self._unknown:
+                self._note(Problem(line, f"there is no model `{model}`: {self._unknown[model]}", field="model"))
+
+    def _note(self, problem: Problem) -> None:
+        self.count += 1
+        if len(self.problems) < SHOWN_PROBLEMS:
+            self.problems.append(problem)
+
+    def _input_fields(self, model: str) -> InputFields | None:
+        if model not in self._fields:
+            self._fields[model] = self._look_up(model)
+        return self._fields[model]
+
+    def _look_up(self, model: str) -> InputFields | None:
+        info = look_up_model(self._router, model)
+        if isinstance(info, NoSuchModel):
+            self._unknown[model] = info.detail
+            return None
+        document = json.dumps(info.document) if info.document is not None else None
+        self._context.batches.remember_model(model, info.charges_on_policy_rejection, document, info.etag, time.time())
+        return input_fields_from_schema(info.document) if info.document is not None else None
+
+
+def _new_job(spec: JobSpec) -> NewJob:
+    return NewJob(spec.row, spec.custom_id, spec.model, spec.body, spec.columns)
+
+
+def _write(context: Context, batch: NewBatch, reading: _Reading, file: BinaryIO, tell: Callable[[int], None]) -> int:
+    file.seek(0)
+    try:
+        total = 0
+        for total in context.batches.write_rows(batch, reading.jobs(file), time.time()):
+            tell(total)
+        if reading.count:
+            problems = sorted(reading.problems, key=lambda problem: problem.line or 0)
+            raise ManifestError(reading.path, problems, reading.count)
+    except BaseException:
+        context.batches.discard(batch.id)
+        raise
+    columns = json.dumps(list(reading.report.columns), ensure_ascii=False)
+    context.batches.complete(batch.id, total, columns, time.time())
+    return reading.report.blank_rows
+
+
+def _begin(context: Context, intake: Intake, fingerprint: str, unfinished: BatchRecord | None) -> NewBatch:
+    if unfinished is not None:
+        # Another process died while it wrote the rows; nothing of them was ever sent.
+        context.batches.discard(unfinished.id)
+    name = _free_name(context, intake)
+    output = intake.output or context.settings.home / "output" / name
+    batch = NewBatch(
+        id=uuid.uuid4().hex,
+        name=name,
+        fingerprint=fingerprint,
+        credential_id=context.credential(simulated=intake.simulated),
+        simulated=intake.simulated,
+        manifest=intake.manifest,
+        asset_store=context.settings.asset_store,
+        output_dir=str(output.absolute()),
+    )
+    context.batches.create(batch, time.time())
+    return batch
+
+
+def _free_name(context: Context, intake: Intake) -> str:
+    stem = "stdin" if intake.manifest == "-" else Path(intake.manifest).stem
+    name = intake.name or (f"{stem}-{SIMULATED}" if intake.simulated else stem)
+    taken = context.batches.by_name(name)
+    if taken is None:
+        return name
+    if intake.new:
+        names = context.batches.names_like(name)
+        return next(f"{name}-{n}" for n in range(2, len(names) + 3) if f"{name}-{n}" not in names)
+    raise UsageError(
+        f"there is a batch `{name}` already, of {taken.manifest} with other rows or options; "
+        "a batch of this one would pay for each of its rows",
+        advice="if that is what you want: the same command with --new, or with --name NAME",
+    )
+
+
+def _moved(context: Context, batch: BatchRecord, intake: Intake) -> BatchRecord:
+    if intake.output is None or str(intake.output.absolute()) == batch.output_dir:
+        return batch
+    context.batches.adopt_place(batch.id, str(intake.output.absolute()))
+    return context.batches.find(batch.id)
+
+
+def _read_template(path: Path | None) -> bytes:
+    if path is None:
+        return b""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"the template {path} cannot be read: {error.strerror}") from error
+
+
+def _parse_template(path: Path | None, content: bytes) -> Template | None:
+    if path is None:
+        return None
+    try:
+        return Template.parse(content)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", advice=error.advice) from error
+
+
+@contextmanager
+def _opened(manifest: str) -> Iterator[BinaryIO]:
+    """The manifest as a file that can be read twice."""
+    if manifest == "-":
+        with tempfile.TemporaryFile() as file:
+            while chunk := sys.stdin.buffer.read(CHUNK):
+                file.write(chunk)
+            file.seek(0)
+            yield file
+        return
+    with ExitStack() as stack:
+        try:
+            opened = stack.enter_context(Path(manifest).open("rb"))
+        except OSError as error:
+            raise UsageError(
+                f"{manifest} cannot be read: {error.strerror}",
+                advice="name a CSV or JSONL file, or - for standard input",
+            ) from error
+        yield opened
+
+
+def _fingerprint(file: BinaryIO, intake: Intake, template: bytes) -> str:
+    """The same manifest, model and template are the same batch, wherever the file lies and whatever it is called."""
+    content = sha256()
+    while chunk := file.read(CHUNK):
+        content.update(chunk)
+    file.seek(0)
+    parts = (
+        content.hexdigest(),
+        intake.model or "",
+        sha256(template).hexdigest() if intake.template else "",
+        intake.delimiter,
+        intake.encoding or "",
+        SIMULATED if intake.simulated else "",
+    )
+    return sha256("\n".join(parts).encode()).hexdigest()

@@ -1,0 +1,440 @@
+"""The command `comfy-batch`. Heavy imports happen inside the commands, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runner import __version__
+
+if TYPE_CHECKING:
+    from runner.cli.context import Context
+    from runner.cli.intake import Intake, Taken
+    from runner.store.batches import BatchRecord
+
+app = typer.Typer(
+    name="comfy-batch",
+    help=(
+        "Bulk runner for Comfy Router: each row of a CSV or JSONL file becomes one paid generation, "
+        "generated once, paid once, its media on disk. After any crash the same command carries on."
+    ),
+    epilog="First steps: comfy-batch run examples/prompts.csv --simulate",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Manifest = Annotated[str, typer.Argument(metavar="MANIFEST", help="A CSV or JSONL file; - reads standard input.")]
+Batch = Annotated[str, typer.Argument(metavar="BATCH", help="A batch's name or id, or [bold]last[/].")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")]
+Simulate = Annotated[
+    bool, typer.Option("--simulate", help="Run against the bundled simulator: no key, no cost, no network.")
+]
+Model = Annotated[
+    str | None, typer.Option("--model", metavar="ID", help="Model of the rows that name none, such as bfl/flux-2-pro.")
+]
+TemplateFile = Annotated[
+    Path | None, typer.Option("--template", metavar="FILE", help="A JSON body whose strings may hold {{column}}.")
+]
+Name = Annotated[str | None, typer.Option("--name", help="The batch's name; by default the manifest's stem.")]
+Output = Annotated[Path | None, typer.Option("--output", metavar="DIR", help="Folder for the media.")]
+MaxInFlight = Annotated[
+    int | None, typer.Option("--max-in-flight", metavar="N", min=1, help="Requests under way at a time, at most.")
+]
+Delimiter = Annotated[str, typer.Option("--delimiter", help="What separates the CSV's fields; 'tab' for a tab.")]
+Encoding = Annotated[
+    str | None, typer.Option("--encoding", help="The manifest's encoding where it is not UTF-8, such as cp1252.")
+]
+New = Annotated[bool, typer.Option("--new", help="A second, separately paid batch of the same manifest.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")]
+Wait = Annotated[
+    float | None,
+    typer.Option("--wait", metavar="SECONDS", min=0, help="Stop watching after so long; the batch stays as it is."),
+]
+
+
+@contextmanager
+def reporting(*, as_json: bool = False) -> Iterator[None]:
+    """What a user can mend is said in words, with the exit status that belongs to it."""
+    from runner.core.errors import BatchError
+
+    try:
+        yield
+    except BatchError as error:
+        from runner.cli.output import error_document, print_error, print_json
+
+        if as_json:
+            print_json(error_document(error))
+        print_error(error)
+        raise typer.Exit(error.exit_code) from None
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"comfy-batch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog="Example: comfy-batch run prompts.csv --model bfl/flux-2-pro --output pictures")
+def run(
+    manifest: Manifest,
+    model: Model = None,
+    template: TemplateFile = None,
+    name: Name = None,
+    output: Output = None,
+    max_in_flight: MaxInFlight = None,
+    delimiter: Delimiter = ",",
+    encoding: Encoding = None,
+    new: New = False,
+    wait: Wait = None,
+    simulate: Simulate = False,
+    as_json: Json = False,
+) -> None:
+    """Do the main job: create or resume the batch of MANIFEST, work until it ends, print a summary.
+
+    The same manifest, model and template are the same batch: running it again resumes it, and pays for nothing twice.
+    Workers of a configured broker are used where there are any; otherwise the work is done in this process.
+
+    Exit status: 0 every job succeeded; 1 the batch ended and some did not; 2 wrong usage or a bad manifest, nothing was
+    sent; 3 not finished (paused, held, waiting or out of --wait); 130 interrupted.
+    """
+    from runner.cli.intake import Intake
+
+    intake = Intake(manifest, model, template, name, output, _delimiter(delimiter), encoding, new, simulate)
+    with reporting(as_json=as_json), _at_router(simulate, max_in_flight=max_in_flight) as context:
+        from runner.cli.running import nothing_to_do, put_to_work, work
+        from runner.core.types import BatchState
+
+        taken = _take_in(context, intake)
+        batch = put_to_work(context, taken.batch)
+        if batch.state is BatchState.FINISHED:
+            raise typer.Exit(nothing_to_do(context, batch, as_json=as_json))
+        raise typer.Exit(work(context, batch, wait=wait, as_json=as_json))
+
+
+@app.command(epilog="Example: comfy-batch submit prompts.jsonl && comfy-batch status last")
+def submit(
+    manifest: Manifest,
+    model: Model = None,
+    template: TemplateFile = None,
+    name: Name = None,
+    output: Output = None,
+    max_in_flight: MaxInFlight = None,
+    delimiter: Delimiter = ",",
+    encoding: Encoding = None,
+    new: New = False,
+    as_json: Json = False,
+) -> None:
+    """Create or resume the batch of MANIFEST for workers that run elsewhere, and return at once."""
+    from runner.cli.intake import Intake
+
+    intake = Intake(manifest, model, template, name, output, _delimiter(delimiter), encoding, new)
+    with reporting(as_json=as_json), _at_router(False, max_in_flight=max_in_flight) as context:
+        from runner.cli.output import err, print_json, summary_document
+        from runner.cli.running import enqueue, put_to_work
+
+        batch = put_to_work(context, _take_in(context, intake).batch)
+        if context.settings.broker_url is not None:
+            enqueue(context.settings, context, batch.credential_id)
+        summary = context.queries.summary(context.batches.find(batch.id))
+        if as_json:
+            print_json(summary_document(summary))
+        else:
+            typer.echo(f"{batch.name}: {summary.counts.total:,} jobs are in the database.")
+        err.print(f"Next: comfy-batch status {batch.name}; where no worker runs yet: comfy-batch worker")
+
+
+@app.command(epilog="Example: comfy-batch worker --concurrency 16")
+def worker(
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", "-c", metavar="N", min=1, max=256, help="Calls at a time.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="How Flower shows it; by default by machine.")] = None,
+) -> None:
+    """Work in the foreground, for every batch of this API key, until Ctrl-C or SIGTERM.
+
+    Start one for each core; where they run does not matter as long as they share the database and the broker. Without
+    a broker it works alone on the database.
+    """
+    with reporting(), _at_router(False) as context:
+        import os
+        import socket
+
+        from runner.cli.output import err
+        from tasks.engine import run_worker
+
+        credential = context.credential(simulated=False)
+        full_name = name or f"worker-{os.getpid()}"
+        full_name = full_name if "@" in full_name else f"{full_name}@{socket.gethostname()}"
+        threads = concurrency or context.settings.concurrency
+        err.print(f"{full_name}: {threads} calls at a time, Router {context.settings.router_base_url}")
+        raise typer.Exit(run_worker(context.settings, context.database, credential, threads, full_name))
+
+
+@app.command(epilog="Example: COMFY_BATCH_BROKER_URL=redis://localhost:6379/0 comfy-batch flower")
+def flower(
+    address: Annotated[str | None, typer.Option("--address", help="Where to listen; loopback by default.")] = None,
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="5555 by default.")] = None,
+) -> None:
+    """Watch the workers of the configured broker in a browser, with Flower.
+
+    It listens on this machine only, unless COMFY_BATCH_FLOWER_BASIC_AUTH=user:password protects it.
+    """
+    with reporting():
+        from config.settings import load_settings
+        from runner.cli.context import set_up_logging
+        from tasks.flower import run_flower
+
+        settings = load_settings(flower_address=address, flower_port=port)
+        set_up_logging(settings.log_level)
+        raise typer.Exit(run_flower(settings))
+
+
+@app.command(epilog="Example: comfy-batch resume last")
+def resume(batch: Batch, wait: Wait = None, max_in_flight: MaxInFlight = None, as_json: Json = False) -> None:
+    """Put everything that is owed back to work, after a crash, a pause or a week's holiday. Pays for nothing twice.
+
+    Takes back held jobs where that is safe: reading costs nothing, and a key younger than 24 hours cannot be charged
+    twice. The others stay held; status says why.
+    """
+    with reporting(as_json=as_json), _for_batch(batch, max_in_flight) as (context, found):
+        from runner.cli.running import nothing_to_do, put_to_work, work
+        from runner.core.types import BatchState
+
+        ready = put_to_work(context, found)
+        if ready.state is BatchState.FINISHED:
+            raise typer.Exit(nothing_to_do(context, ready, as_json=as_json))
+        raise typer.Exit(work(context, ready, wait=wait, as_json=as_json))
+
+
+@app.command(epilog="Example: comfy-batch retry last --state failed --error-type provider_error")
+def retry(
+    batch: Batch,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="failed, cancelled, expired or held; may be repeated.")
+    ] = None,
+    error_type: Annotated[
+        list[str] | None, typer.Option("--error-type", help="Only jobs that ended with it; may be repeated.")
+    ] = None,
+    yes: Yes = False,
+    wait: Wait = None,
+    as_json: Json = False,
+) -> None:
+    """Start new paid runs of jobs that failed, expired or were cancelled (held ones only with --state held).
+
+    Each gets a new key, and a new key is a new charge: how many that is is said first, and asked, unless --yes.
+    """
+    with reporting(as_json=as_json), _for_batch(batch, None) as (context, found):
+        from runner.cli.retrying import retry_jobs
+        from runner.cli.running import work
+
+        context.check_credential(found)
+        if not retry_jobs(context, found, state or [], error_type or [], yes=yes):
+            raise typer.Exit(0)
+        context.batches.unblock(found.credential_id)
+        raise typer.Exit(work(context, context.batches.find(found.id), wait=wait, as_json=as_json))
+
+
+@app.command(epilog="Example: comfy-batch status last --json")
+def status(
+    batch: Annotated[str | None, typer.Argument(metavar="[BATCH]", help="A batch's name or id, or last.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Counts of one batch, or every batch in a line. With BATCH the exit status is that of run."""
+    with reporting(as_json=as_json), _offline() as context:
+        from runner.cli.stories import status_of, status_of_all
+
+        if batch is None:
+            raise typer.Exit(status_of_all(context, as_json=as_json))
+        raise typer.Exit(status_of(context, context.batches.find(batch), as_json=as_json))
+
+
+@app.command(epilog="Example: comfy-batch show prompts:17")
+def show(
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="BATCH:ROW, a custom_id, a job's id, its key or its request id.")
+    ],
+    result: Annotated[bool, typer.Option("--result", help="Print the model's output, byte for byte.")] = False,
+    as_json: Json = False,
+) -> None:
+    """One job's whole story: every transition, key, request id, call ids, media."""
+    with reporting(as_json=as_json), _offline() as context:
+        from runner.cli.stories import show as tell
+
+        if result:
+            document = context.jobs.result_document(context.queries.find_jobs(job)[0].id)
+            sys.stdout.buffer.write(document.body)
+            raise typer.Exit(0)
+        raise typer.Exit(tell(context, job, as_json=as_json))
+
+
+@app.command(epilog="Example: comfy-batch export last --format csv --output outcome.csv")
+def export(
+    batch: Batch,
+    form: Annotated[str, typer.Option("--format", help="csv or jsonl.")] = "csv",
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="- is standard output.")] = "-",
+) -> None:
+    """The manifest's own rows and columns, in order, with what became of each. A file appears whole or not at all."""
+    with reporting(), _offline() as context:
+        import json
+
+        from runner.core.errors import UsageError
+        from runner.report.export import csv_lines, jsonl_lines, write_whole
+
+        found = context.batches.find(batch)
+        if form == "jsonl":
+            lines = jsonl_lines(context.queries.jobs(found.id))
+        elif form == "csv":
+            lines = csv_lines(lambda: context.queries.jobs(found.id), json.loads(found.columns))
+        else:
+            raise UsageError(f"there is no export format `{form}`", advice="use --format csv or --format jsonl")
+        if output == "-":
+            for line in lines:
+                sys.stdout.write(line)
+        else:
+            write_whole(lines, Path(output))
+
+
+@app.command(epilog="Example: comfy-batch simulator --port 9000 --duration 2 --fault unavailable=10")
+def simulator(
+    host: Annotated[str, typer.Option("--host", help="A loopback address.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 9000,
+    duration: Annotated[
+        float | None, typer.Option("--duration", min=0, metavar="SECONDS", help="How long each run takes.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Runs at a time; others queue.")] = 40,
+    backlog: Annotated[int, typer.Option("--backlog", min=0, help="Queued requests before 429.")] = 100_000,
+    retention: Annotated[float, typer.Option("--retention", min=0, help="Seconds results are kept.")] = 86_400.0,
+    link_lifetime: Annotated[float, typer.Option("--link-lifetime", min=0, help="Seconds media links live.")] = 3600.0,
+    journal: Annotated[Path | None, typer.Option("--journal", help="File that survives a restart.")] = None,
+    fault: Annotated[list[str] | None, typer.Option("--fault", metavar="NAME=VALUE", help="May be repeated.")] = None,
+) -> None:
+    """A Router on loopback, true to the contract, with a ledger of what was billed at /_simulator/ledger.
+
+    Point anything at it with COMFY_ROUTER_BASE_URL; any key will do. Its faults are described in docs/simulator.md.
+    """
+    with reporting():
+        from runner.cli.simulation import serve_in_foreground
+
+        serve_in_foreground(
+            host=host,
+            port=port,
+            duration=duration,
+            concurrency=concurrency,
+            backlog=backlog,
+            retention=retention,
+            link_lifetime=link_lifetime,
+            journal=journal,
+            faults=fault or [],
+        )
+
+
+@app.command(epilog="Example: comfy-batch doctor")
+def doctor(as_json: Json = False) -> None:
+    """Check key, Router, broker, database, disk and versions, and say what to do about each."""
+    with reporting(as_json=as_json):
+        from runner.cli.checks import doctor as look
+
+        raise typer.Exit(look(as_json=as_json))
+
+
+def _delimiter(text: str) -> str:
+    from runner.core.errors import UsageError
+
+    delimiter = {"tab": "\t", "\\t": "\t"}.get(text, text)
+    if len(delimiter) != 1:
+        with reporting():
+            raise UsageError(f"the delimiter must be one character, not {text!r}", advice="such as --delimiter ';'")
+    return delimiter
+
+
+def _take_in(context: Context, intake: Intake) -> Taken:
+    """Read the manifest and say what came of it."""
+    from contextlib import closing
+
+    from rich.markup import escape
+
+    from runner.cli.intake import take_in
+    from runner.cli.output import err
+    from runner.router.client import RouterClient
+
+    # Without a key nothing can be sent, so that is said before a large file is read.
+    context.credential(simulated=intake.simulated)
+    key = context.settings.api_key.get_secret_value() if context.settings.api_key else ""
+    with (
+        closing(
+            RouterClient(context.settings.router_base_url, key, timeout=context.settings.request_timeout)
+        ) as router,
+        err.status("Reading the manifest …") as shown,
+    ):
+        taken = take_in(context, intake, router, lambda rows: shown.update(f"Reading the manifest … {rows:,} rows"))
+    batch = taken.batch
+    if taken.created:
+        blank = f", {taken.blank_rows:,} blank rows passed over" if taken.blank_rows else ""
+        err.print(f"Batch [bold]{escape(batch.name)}[/]: {batch.total:,} rows{blank}.")
+    else:
+        err.print(f"Batch [bold]{escape(batch.name)}[/] is there already; going on with it.")
+    return taken
+
+
+@contextmanager
+def _offline() -> Iterator[Context]:
+    from runner.cli.context import open_context
+
+    with open_context() as context:
+        yield context
+
+
+@contextmanager
+def _at_router(simulate: bool, **overrides: object) -> Iterator[Context]:
+    """A context whose Router is the configured one, or a simulator started for the block."""
+    from config.settings import DEFAULT_ROUTER, load_settings
+    from runner.cli.context import SIMULATED, open_context
+    from runner.cli.output import err
+
+    if not simulate:
+        with open_context(**overrides) as context:
+            if context.settings.router_base_url != DEFAULT_ROUTER:
+                err.print(f"Router: {context.settings.router_base_url}")
+            yield context
+        return
+    from runner.cli.simulation import simulated_router
+
+    with simulated_router(load_settings().home) as address:
+        err.print(f"Simulating: nothing is paid, nothing leaves this machine ({address}).")
+        with open_context(api_key=SIMULATED, router_base_url=address, **overrides) as context:
+            yield context
+
+
+@contextmanager
+def _for_batch(reference: str, max_in_flight: int | None) -> Iterator[tuple[Context, BatchRecord]]:
+    """The batch, in a context whose Router is the one it was begun at: a simulated batch brings its simulator."""
+    with _offline() as context:
+        simulated = context.batches.find(reference).simulated
+    with _at_router(simulated, max_in_flight=max_in_flight) as context:
+        context.credential(simulated=simulated)
+        yield context, context.batches.find(reference)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

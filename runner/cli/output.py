@@ -1,0 +1,161 @@
+"""What people and scripts read: data on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from runner.core.errors import BatchError, ManifestError
+from runner.core.types import AssetState, BatchState, JobState
+from runner.store.queries import Summary
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+#: What a paused batch waits for, and the command that goes on once it is mended.
+PAUSE_ADVICE: Mapping[str, tuple[str, str]] = {
+    "insufficient_credits": ("the account has not enough credits", "add credits"),
+    "unauthorized": ("the Router refuses the API key", "check COMFY_API_KEY"),
+    "forbidden": ("the account may not do this", "ask whoever manages the account"),
+    "not_enabled": ("the Router is not enabled for this account", "ask Comfy to enable it"),
+    "unreachable": ("the Router cannot be reached", "check the network"),
+    "storage": ("the media cannot be written", "free some space or mend the folder"),
+    "user": ("paused by you", "nothing needs mending"),
+}
+
+#: Why a job is held, and what may be done about it.
+HELD_ADVICE: Mapping[str, str] = {
+    "outcome_unknown": "no answer came to the submit; resume sends the same key again, which is safe for 24 hours",
+    "key_conflict": "the Router holds the key for another request; only a new paid run can go on (retry)",
+    "key_expired": "the key is older than 24 hours; sending again may pay twice (retry, if you want that)",
+    "request_lost": "the Router does not know the request any more; resume asks again, retry pays again",
+    "unreadable": "the result could not be read; resume asks again, at no cost",
+}
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+    sys.stdout.flush()
+
+
+def moment(seconds: float | None) -> str | None:
+    """Unix seconds as RFC 3339 in UTC."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def summary_document(summary: Summary) -> dict[str, Any]:
+    """The JSON summary of `run`, `submit` and `status`."""
+    batch, counts = summary.batch, summary.counts
+    plain = ("pending", "downloading", "succeeded", "failed", "cancelled", "expired", "held")
+    jobs = {"total": counts.total, "in_flight": counts.in_flight}
+    jobs |= {name: counts[JobState(name)] for name in plain}
+    order = ("total", "pending", "in_flight", *plain[1:])
+    return {
+        "batch": batch.id,
+        "name": batch.name,
+        "state": batch.state.value,
+        "pause_reason": batch.pause_reason,
+        "jobs": {name: jobs[name] for name in order},
+        "charges": {charge.value: count for charge, count in summary.charges.items()},
+        "assets": {
+            "expected": sum(summary.assets.values()),
+            "saved": summary.assets[AssetState.SAVED],
+            "failed": summary.assets[AssetState.FAILED],
+        },
+        "output_dir": batch.output_dir,
+        "started_at": moment(batch.started_at),
+        "finished_at": moment(batch.finished_at),
+    }
+
+
+def exit_status(summary: Summary) -> int:
+    """0 when every job succeeded with its media, 1 when the batch ended otherwise, 3 when it has not ended."""
+    if summary.batch.state is not BatchState.FINISHED:
+        return 3
+    return 0 if summary.succeeded else 1
+
+
+def print_summary(summary: Summary, reasons: list[tuple[str, str, str, int]]) -> None:
+    """The end of a run, for people."""
+    document = summary_document(summary)
+    jobs, assets, charges = document["jobs"], document["assets"], document["charges"]
+    parts = [f"{jobs['succeeded']:,} of {jobs['total']:,} succeeded"]
+    parts += [
+        f"{jobs[name]:,} {label}"
+        for name, label in (
+            ("failed", "failed"),
+            ("cancelled", "cancelled"),
+            ("expired", "expired"),
+            ("held", "held"),
+            ("in_flight", "in flight"),
+            ("downloading", "downloading"),
+            ("pending", "waiting"),
+        )
+        if jobs[name]
+    ]
+    out.print(f"[bold]{escape(summary.batch.name)}[/]: {', '.join(parts)}")
+    out.print(f"  media    {assets['saved']:,} of {assets['expected']:,} saved" + _lost(assets["failed"]))
+    out.print(f"  charges  {charges['billed']:,} billed, {charges['possible']:,} possible, {charges['unbilled']:,} not")
+    out.print(f"  output   {escape(document['output_dir'])}")
+    for state, reason, error_type, count in reasons[:6]:
+        said = HELD_ADVICE.get(reason, error_type or reason)
+        out.print(f"  {state:8} {count:,} jobs: {escape(said)}")
+
+
+def _lost(count: int) -> str:
+    return f", {count:,} lost (generated and paid, but the link gave no file)" if count else ""
+
+
+def print_next(summary: Summary) -> None:
+    """What to type next, where there is something to do."""
+    batch, counts = summary.batch, summary.counts
+    name = batch.name
+    if batch.state is BatchState.PAUSED:
+        what, mend = PAUSE_ADVICE.get(batch.pause_reason or "", (batch.pause_reason or "paused", "see why"))
+        detail = f" ({batch.pause_detail})" if batch.pause_detail else ""
+        err.print(f"Paused: {escape(what + detail)}.")
+        err.print(f"Next: {mend}, then comfy-batch resume {escape(name)}")
+    elif counts[JobState.HELD]:
+        err.print(f"{counts[JobState.HELD]:,} jobs are held and wait for your word.")
+        err.print(f"Next: comfy-batch status {escape(name)}, then resume (pays nothing twice) or retry (pays anew)")
+    elif batch.state is not BatchState.FINISHED:
+        err.print(f"Next: comfy-batch resume {escape(name)}")
+    elif counts[JobState.FAILED] or counts[JobState.CANCELLED] or counts[JobState.EXPIRED]:
+        err.print(
+            f"Next: comfy-batch export {escape(name)} shows why; comfy-batch retry {escape(name)} pays for new runs"
+        )
+    elif summary.assets[AssetState.FAILED]:
+        err.print(f"Next: comfy-batch export {escape(name)} names the lost files and their requests")
+
+
+def print_error(error: BatchError) -> None:
+    """What is wrong, where, and what to do; no traceback."""
+    err.print(f"[bold red]Error:[/] {escape(error.message)}")
+    if isinstance(error, ManifestError):
+        for problem in error.problems:
+            err.print(f"  {escape(str(problem))}")
+        if error.total > len(error.problems):
+            err.print(f"  … and {error.total - len(error.problems):,} more")
+    if error.advice:
+        err.print(f"Next: {escape(error.advice)}")
+
+
+def error_document(error: BatchError) -> dict[str, Any]:
+    """The same for scripts."""
+    document: dict[str, Any] = {"error": error.message, "advice": error.advice}
+    if isinstance(error, ManifestError):
+        document["problem_count"] = error.total
+        document["problems"] = [
+            {"line": p.line, "byte": p.byte, "field": p.field, "message": p.message, "advice": p.advice}
+            for p in error.problems
+        ]
+    return document

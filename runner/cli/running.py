@@ -1,0 +1,141 @@
+"""Doing a batch's work: with workers that run elsewhere, or with one in this process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.markup import escape
+
+from config.settings import Settings
+from runner.cli.context import Context
+from runner.cli.output import (
+    err,
+    exit_status,
+    out,
+    print_json,
+    print_next,
+    print_summary,
+    summary_document,
+)
+from runner.cli.watching import Ended, watch
+from runner.core.types import IN_FLIGHT, JobState, Policy
+from runner.store.batches import BatchRecord
+
+INTERRUPTED = 130
+#: How long workers elsewhere have to answer, in seconds.
+PING = 1.0
+
+
+@contextmanager
+def interrupts() -> Iterator[threading.Event]:
+    """Ctrl-C or SIGTERM sets the event; a second one leaves the process at once, the database being as it is."""
+    event = threading.Event()
+
+    def on_signal(number: int, _frame: object) -> None:
+        if event.is_set():
+            os._exit(INTERRUPTED)
+        event.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def put_to_work(context: Context, batch: BatchRecord) -> BatchRecord:
+    """Lift what stopped the batch, take back what is safe, and wake all that is due."""
+    context.check_credential(batch)
+    context.batches.unblock(batch.credential_id)
+    context.batches.resume(batch.id, time.time(), Policy())
+    return context.batches.find(batch.id)
+
+
+def enqueue(settings: Settings, context: Context, credential_id: int) -> int:
+    """Send the messages that are due now to the workers of the configured broker; returns how many it took."""
+    from tasks.app import build_client
+
+    wakes = context.upkeep.sweep(credential_id, time.time())
+    return int(build_client(settings).publisher.publish(wakes))
+
+
+def workers_elsewhere(settings: Settings) -> int:
+    """How many workers answer on the configured broker. Raises `BatchError` when the broker cannot be reached."""
+    from tasks.app import build_client, ping_workers
+
+    return ping_workers(build_client(settings), PING) if settings.broker_url else 0
+
+
+def work(context: Context, batch: BatchRecord, *, wait: float | None, as_json: bool) -> int:
+    """Work on the batch until it ends or stops, then print the summary; returns the exit status."""
+    settings = context.settings
+    with interrupts() as interrupted:
+        if not batch.simulated and workers_elsewhere(settings):
+            enqueue(settings, context, batch.credential_id)
+            ended = watch(context, batch.id, console=err, interrupted=interrupted, wait=wait)
+            mine = False
+        else:
+            ended = _work_here(context, batch, interrupted, wait)
+            mine = True
+    return report(context, batch, ended, mine=mine, as_json=as_json)
+
+
+def _work_here(context: Context, batch: BatchRecord, interrupted: threading.Event, wait: float | None) -> Ended:
+    from tasks.engine import EmbeddedEngine
+
+    settings = context.settings
+    if batch.simulated:
+        # The simulator lives on this machine only, so other machines' workers could not reach it.
+        settings = settings.model_copy(update={"broker_url": None})
+    with EmbeddedEngine(settings, context.database, batch.credential_id) as engine:
+        ended = watch(context, batch.id, console=err, interrupted=interrupted, wait=wait, alive=lambda: engine.alive)
+        if ended is Ended.INTERRUPTED:
+            err.print(
+                "Stopping: nothing more is sent. Calls under way are finished first; Ctrl-C again leaves at once."
+            )
+    return ended
+
+
+def report(context: Context, batch: BatchRecord, ended: Ended, *, mine: bool, as_json: bool) -> int:
+    """Print where the batch stands now; returns the exit status."""
+    summary = context.queries.summary(context.batches.find(batch.id))
+    if as_json:
+        print_json(summary_document(summary))
+    else:
+        unhappy = (JobState.FAILED, JobState.HELD, JobState.EXPIRED, JobState.CANCELLED)
+        print_summary(summary, context.queries.reasons(batch.id, unhappy))
+    if ended is Ended.INTERRUPTED:
+        return _interrupted(batch, mine, sum(summary.counts[state] for state in IN_FLIGHT))
+    if ended is Ended.OUT_OF_TIME:
+        err.print(f"The time of --wait is over; {summary.counts.in_flight:,} requests go on at the Router.")
+    if not as_json:
+        print_next(summary)
+    return exit_status(summary)
+
+
+def _interrupted(batch: BatchRecord, mine: bool, going_on: int) -> int:
+    name = escape(batch.name)
+    if not mine:
+        err.print(f"No longer watching; the workers go on. Next: comfy-batch status {name}")
+        return INTERRUPTED
+    if going_on:
+        err.print(
+            f"{going_on:,} requests go on at the Router and are paid for; their results are kept there for 24 hours."
+        )
+    err.print(f"Next: comfy-batch resume {name} collects them and goes on; nothing is paid twice.")
+    return INTERRUPTED
+
+
+def nothing_to_do(context: Context, batch: BatchRecord, *, as_json: bool) -> int:
+    """The batch has ended before: say so, and how it ended."""
+    if not as_json:
+        out.print(
+            f"Nothing to send: every row of [bold]{escape(batch.name)}[/] has ended before. --new pays for it anew."
+        )
+    return report(context, batch, Ended.FINISHED, mine=True, as_json=as_json)

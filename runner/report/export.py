@@ -1,0 +1,159 @@
+"""The manifest's own rows in their order, with what became of each."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from runner.core.errors import DiskError
+from runner.store.queries import AssetView, JobView
+
+#: Outcome columns of a CSV export, in order.
+OUTCOME_COLUMNS = (
+    "row",
+    "custom_id",
+    "model",
+    "state",
+    "error_type",
+    "error_detail",
+    "charge",
+    "request_id",
+    "idempotency_key",
+    "submitted_at",
+    "finished_at",
+    "result_path",
+    "asset_paths",
+    "asset_states",
+)
+#: Put before an outcome column whose plain name the manifest uses itself.
+PREFIX = "comfy_"
+
+
+def jsonl_lines(jobs: Iterable[JobView]) -> Iterator[str]:
+    """One JSON object a job; its `input` is the manifest row's text, digit for digit."""
+    for job in jobs:
+        document = {
+            "row": job.row,
+            "custom_id": job.custom_id,
+            "model": job.model,
+            "state": job.state.value,
+            "error_type": _error_type(job),
+            "error_detail": job.error_detail,
+            "charge": job.charge,
+            "request_id": job.request_id,
+            "idempotency_key": job.idempotency_key,
+            "submitted_at": _moment(job.submitted_at),
+            "finished_at": _moment(job.finished_at),
+            "result_path": job.result_path,
+            "assets": [_asset(asset) for asset in job.assets],
+        }
+        yield f'{json.dumps(document, ensure_ascii=False)[:-1]}, "input": {job.columns}}}\n'
+
+
+def csv_lines(jobs: Callable[[], Iterable[JobView]], columns: Sequence[str]) -> Iterator[str]:
+    """A header and one record a job: the manifest's `columns`, then `OUTCOME_COLUMNS`.
+
+    Where the manifest named no columns (JSONL), they are all the keys of its objects, in the order of their first use;
+    `jobs` is then read twice.
+    """
+    own = list(columns) or _keys(jobs())
+    outcome = [name if name not in own else PREFIX + name for name in OUTCOME_COLUMNS]
+    yield _record([*own, *outcome])
+    for job in jobs():
+        given = json.loads(job.columns, parse_float=str, parse_int=str)
+        yield _record([*(_cell(given.get(name)) for name in own), *_outcome(job)])
+
+
+def write_whole(lines: Iterable[str], target: Path) -> None:
+    """Write `lines` as one file that appears whole or not at all. Raises `DiskError`."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise DiskError(f"{target} cannot be written: {error.strerror}") from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            _write(lines, file)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes files for the owner only; an export is a file like any other.
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, target)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise DiskError(f"{target} cannot be written: {error.strerror}") from error
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _write(lines: Iterable[str], file: IO[str]) -> None:
+    file.writelines(lines)
+
+
+def _error_type(job: JobView) -> str | None:
+    return job.error_type or job.reason
+
+
+def _asset(asset: AssetView) -> dict[str, Any]:
+    return {
+        "path": asset.path,
+        "media_type": asset.media_type,
+        "size": asset.size,
+        "sha256": asset.sha256,
+        "state": asset.state,
+    }
+
+
+def _outcome(job: JobView) -> list[str]:
+    values = (
+        job.row,
+        job.custom_id,
+        job.model,
+        job.state.value,
+        _error_type(job),
+        job.error_detail,
+        job.charge,
+        job.request_id,
+        job.idempotency_key,
+        _moment(job.submitted_at),
+        _moment(job.finished_at),
+        job.result_path,
+        "\n".join(asset.path for asset in job.assets if asset.path),
+        "\n".join(asset.state for asset in job.assets),
+    )
+    return ["" if value is None else str(value) for value in values]
+
+
+def _keys(jobs: Iterable[JobView]) -> list[str]:
+    found: dict[str, None] = {}
+    for job in jobs:
+        found.update(dict.fromkeys(json.loads(job.columns)))
+    return list(found)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _record(cells: Sequence[str]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(cells)
+    return buffer.getvalue()
+
+
+def _moment(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

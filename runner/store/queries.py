@@ -1,0 +1,289 @@
+"""Reading the record: counts, stories, rows for the export. Nothing here changes anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import RowMapping, bindparam, text
+
+from runner.core.errors import NotFound
+from runner.core.types import IN_FLIGHT, AssetState, Charge, JobState
+from runner.store.batches import BatchRecord
+from runner.store.engine import Database
+
+#: Rows read at a time by the export.
+CHUNK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many jobs of a batch stand where."""
+
+    by_state: Mapping[JobState, int]
+
+    @property
+    def total(self) -> int:
+        """All jobs."""
+        return sum(self.by_state.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Between submitting and collected."""
+        return sum(self.by_state[state] for state in IN_FLIGHT)
+
+    @property
+    def moving(self) -> int:
+        """In flight or downloading: something happens to them without anybody's doing."""
+        return self.in_flight + self.by_state[JobState.DOWNLOADING]
+
+    def __getitem__(self, state: JobState) -> int:
+        return self.by_state[state]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A batch in numbers."""
+
+    batch: BatchRecord
+    counts: Counts
+    charges: Mapping[Charge, int]
+    assets: Mapping[AssetState, int]
+
+    @property
+    def succeeded(self) -> bool:
+        """Every job succeeded and all of its media are there."""
+        return self.counts[JobState.SUCCEEDED] == self.counts.total and not self.assets[AssetState.FAILED]
+
+
+@dataclass(frozen=True, slots=True)
+class AssetView:
+    """One media file as users see it."""
+
+    number: int
+    state: str
+    path: str | None
+    media_type: str | None
+    size: int | None
+    sha256: str | None
+    mismatch: bool
+    error: str | None
+    secondary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job as users see it."""
+
+    id: int
+    batch_id: str
+    row: int
+    custom_id: str
+    model: str
+    state: JobState
+    charge: str
+    run: int
+    idempotency_key: str
+    request_id: str | None
+    reason: str | None
+    error_type: str | None
+    error_detail: str | None
+    queue_position: int | None
+    due_at: float | None
+    submit_call_id: str | None
+    read_call_id: str | None
+    submitted_at: float | None
+    finished_at: float | None
+    result_path: str | None
+    remark: str | None
+    #: The manifest row's own columns: one JSON object as text, its digits as they were written.
+    columns: str
+    assets: Sequence[AssetView] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EventView:
+    """One line of a job's story."""
+
+    at: float
+    kind: str
+    state: str
+    run: int
+    http_status: int | None
+    call_id: str | None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+_JOB = """
+SELECT j.*, r.path AS result_path, r.remark AS remark, p.columns AS columns
+FROM job j JOIN payload p ON p.job_id = j.id LEFT JOIN result r ON r.job_id = j.id
+"""
+# A key that went out and was not answered may have been charged, whatever stands in the row.
+_CHARGES = text("""
+SELECT CASE WHEN state = 'submitting' AND first_sent_at IS NOT NULL AND charge = 'unbilled' THEN 'possible'
+       ELSE charge END AS paid, count(*) FROM job WHERE batch_id = :id GROUP BY paid
+""")
+_ASSETS = text("""
+SELECT a.state, count(*) FROM asset a JOIN job j ON j.id = a.job_id WHERE j.batch_id = :id GROUP BY a.state
+""")
+_ASSETS_OF = text("SELECT * FROM asset WHERE job_id IN :ids ORDER BY job_id, number").bindparams(
+    bindparam("ids", expanding=True)
+)
+
+
+class Queries:
+    """Questions about batches and jobs."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def counts(self, batch_id: str) -> Counts:
+        """Jobs by state."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                text("SELECT state, count(*) FROM job WHERE batch_id = :id GROUP BY state"), {"id": batch_id}
+            ).all()
+        found = {JobState(state): count for state, count in rows}
+        return Counts({state: found.get(state, 0) for state in JobState})
+
+    def summary(self, batch: BatchRecord) -> Summary:
+        """The batch in numbers."""
+        counts = self.counts(batch.id)
+        with self._database.read() as connection:
+            charges: dict[str, int] = dict(connection.execute(_CHARGES, {"id": batch.id}).tuples().all())
+            assets: dict[str, int] = dict(connection.execute(_ASSETS, {"id": batch.id}).tuples().all())
+        return Summary(
+            batch,
+            counts,
+            {charge: charges.get(charge.value, 0) for charge in Charge},
+            {state: assets.get(state.value, 0) for state in AssetState},
+        )
+
+    def reasons(self, batch_id: str, states: Sequence[JobState]) -> list[tuple[str, str, str, int]]:
+        """(state, reason, error type, how many) of jobs in `states`, the most frequent first."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                text("""
+                SELECT state, COALESCE(reason, ''), COALESCE(error_type, ''), count(*) AS n FROM job
+                WHERE batch_id = :id AND state IN :states GROUP BY state, reason, error_type ORDER BY n DESC, state
+                """).bindparams(bindparam("states", expanding=True)),
+                {"id": batch_id, "states": [state.value for state in states]},
+            ).all()
+        return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+    def slowest(self, batch_id: str) -> tuple[int, float] | None:
+        """Row and time of acceptance of the job that has been in flight for longest."""
+        with self._database.read() as connection:
+            row = connection.execute(
+                text("""
+                SELECT row, COALESCE(submitted_at, first_sent_at) AS since FROM job
+                WHERE batch_id = :id AND state IN ('submitting', 'queued', 'running', 'downloading')
+                  AND COALESCE(submitted_at, first_sent_at) IS NOT NULL ORDER BY since LIMIT 1
+                """),
+                {"id": batch_id},
+            ).one_or_none()
+        return (row[0], row[1]) if row else None
+
+    def find_jobs(self, reference: str) -> list[JobView]:
+        """Jobs by id, request id, idempotency key or `custom_id`, or as `BATCH:ROW`; the newest first."""
+        conditions, values = ["j.custom_id = :text", "j.request_id = :text", "j.idempotency_key = :text"], {}
+        if reference.isdigit() and len(reference) < 10:
+            conditions.append("j.id = :number")
+            values["number"] = int(reference)
+        name, _, row = reference.rpartition(":")
+        if name and row.isdigit() and len(row) < 10:
+            conditions.append(
+                "(j.row = :row AND j.batch_id IN (SELECT id FROM batch WHERE name = :name OR id = :name))"
+            )
+            values |= {"row": int(row), "name": name}  # type: ignore[dict-item]  # one dict for both kinds of value
+        statement = text(f"{_JOB} WHERE {' OR '.join(conditions)} ORDER BY j.id DESC LIMIT 20")
+        with self._database.read() as connection:
+            rows = connection.execute(statement, {"text": reference, **values}).mappings().all()
+        if not rows:
+            raise NotFound(
+                f"there is no job `{reference}`", advice="name one as BATCH:ROW, by its id or by its request id"
+            )
+        exact = [row for row in rows if str(row["id"]) == reference]
+        return self._views(exact or rows)
+
+    def events(self, job_id: int) -> list[EventView]:
+        """The job's story, in order."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                text("SELECT * FROM event WHERE job_id = :id ORDER BY at, id"), {"id": job_id}
+            ).mappings()
+            return [
+                EventView(
+                    row["at"],
+                    row["kind"],
+                    row["state"],
+                    row["run"],
+                    row["http_status"],
+                    row["call_id"],
+                    json.loads(row["data"]) if row["data"] else {},
+                )
+                for row in rows
+            ]
+
+    def jobs(self, batch_id: str) -> Iterator[JobView]:
+        """All jobs of a batch in the manifest's order, read in chunks."""
+        after = 0
+        statement = text(f"{_JOB} WHERE j.batch_id = :id AND j.row > :after ORDER BY j.row LIMIT {CHUNK}")
+        while True:
+            with self._database.read() as connection:
+                rows = connection.execute(statement, {"id": batch_id, "after": after}).mappings().all()
+            if not rows:
+                return
+            yield from self._views(rows)
+            after = rows[-1]["row"]
+
+    def _views(self, rows: Sequence[RowMapping]) -> list[JobView]:
+        assets: dict[int, list[AssetView]] = {}
+        with self._database.read() as connection:
+            for asset in connection.execute(_ASSETS_OF, {"ids": [row["id"] for row in rows]}).mappings():
+                assets.setdefault(asset["job_id"], []).append(_asset_view(asset))
+        return [_job_view(row, assets.get(row["id"], [])) for row in rows]
+
+
+def _asset_view(row: RowMapping) -> AssetView:
+    return AssetView(
+        row["number"],
+        row["state"],
+        row["path"],
+        row["media_type"],
+        row["size"],
+        row["sha256"],
+        bool(row["mismatch"]),
+        row["error"],
+        bool(row["secondary"]),
+    )
+
+
+def _job_view(row: RowMapping, assets: Sequence[AssetView]) -> JobView:
+    return JobView(
+        id=row["id"],
+        batch_id=row["batch_id"],
+        row=row["row"],
+        custom_id=row["custom_id"],
+        model=row["model"],
+        state=JobState(row["state"]),
+        charge=row["charge"],
+        run=row["run"],
+        idempotency_key=row["idempotency_key"],
+        request_id=row["request_id"],
+        reason=row["reason"],
+        error_type=row["error_type"],
+        error_detail=row["error_detail"],
+        queue_position=row["queue_position"],
+        due_at=row["due_at"] if row["step"] else None,
+        submit_call_id=row["submit_call_id"],
+        read_call_id=row["read_call_id"],
+        submitted_at=row["submitted_at"],
+        finished_at=row["finished_at"],
+        result_path=row["result_path"],
+        remark=row["remark"],
+        columns=row["columns"],
+        assets=tuple(assets),
+    )

@@ -1,0 +1,48 @@
+"""Flower on the configured broker."""
+
+from __future__ import annotations
+
+import os
+
+from config.settings import Settings, is_loopback
+from runner.core.errors import SettingsError
+from tasks.app import build_client
+
+
+def run_flower(settings: Settings) -> int:
+    """Serve Flower in the foreground until Ctrl-C; returns the exit status.
+
+    Raises `SettingsError` without a broker to watch, or where it would listen beyond this machine unprotected.
+    """
+    if settings.broker_url is None:
+        raise SettingsError(
+            "Flower watches a broker, and COMFY_BATCH_BROKER_URL is not set",
+            advice="export COMFY_BATCH_BROKER_URL=redis://localhost:6379/0, start workers on it, then flower again",
+        )
+    password = settings.flower_basic_auth.get_secret_value() if settings.flower_basic_auth else None
+    if password is None and not is_loopback(settings.flower_address):
+        raise SettingsError(
+            f"Flower would listen on {settings.flower_address} for everybody",
+            advice="set COMFY_BATCH_FLOWER_BASIC_AUTH=user:password, or listen on 127.0.0.1",
+        )
+    arguments = [
+        "flower",
+        f"--address={settings.flower_address}",
+        f"--port={settings.flower_port}",
+        # Tells the workers to report their tasks, for as long as somebody watches.
+        "--enable_events=True",
+        f"--logging={settings.log_level}",
+    ]
+    if password is None:
+        # Flower keeps its API shut without a password. On this machine alone it may be read, and no page that a browser
+        # happens to show may stop a worker.
+        os.environ["FLOWER_UNAUTHENTICATED_API"] = "true"
+        arguments.append("--read_only=True")
+    else:
+        arguments.append(f"--basic_auth={password}")
+    app = build_client(settings)
+    try:
+        app.start(argv=arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
