@@ -17,11 +17,12 @@ from celery.worker import state as worker_state
 
 from config.settings import Settings
 from runner.core.errors import BatchError
-from runner.core.types import Policy
+from runner.core.types import Policy, Step
 from runner.router.client import RouterClient
 from runner.router.media import MediaClient
 from runner.store.engine import Database
 from runner.store.jobs import JobStore
+from runner.store.records import Wake
 from runner.store.upkeep import UpkeepStore, WorkerInfo
 from tasks.app import build_app, watch_with
 from tasks.pacing import FirstRead
@@ -152,6 +153,9 @@ class EmbeddedEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         worker_state.should_stop = 0
+        # The worker looks up when a message comes, else every two seconds, and once more before it stops: two messages,
+        # for a job that does not exist.
+        self.parts.app.publisher.publish([Wake(0, Step.STATUS, "", 0)] * 2)
         self._thread.join(PATIENCE)
         self.parts.sweeper.stop()
         self.parts.close()

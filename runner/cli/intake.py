@@ -186,7 +186,7 @@ def _begin(context: Context, intake: Intake, fingerprint: str, unfinished: Batch
 
 def _free_name(context: Context, intake: Intake) -> str:
     stem = "stdin" if intake.manifest == "-" else Path(intake.manifest).stem
-    name = intake.name or (f"{stem}-{SIMULATED}" if intake.simulated else stem)
+    name = intake.name or (f"{stem}-simulated" if intake.simulated else stem)
     taken = context.batches.by_name(name)
     if taken is None:
         return name

@@ -15,7 +15,12 @@ from runner.core.errors import BatchError, ManifestError
 from runner.core.types import AssetState, BatchState, JobState
 from runner.store.queries import Summary
 
+#: Columns of a table where no terminal says how many there are.
+PIPE_WIDTH = 200
+
 out = Console(highlight=False, soft_wrap=True)
+if not out.is_terminal:
+    out.width = PIPE_WIDTH
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 #: What a paused batch waits for, and the command that goes on once it is mended.

@@ -12,7 +12,7 @@ import math
 from typing import Final, TypeAlias
 
 #: Deeper nesting is refused: every reader of the body has a limit, and none needs this much.
-MAX_DEPTH: Final = 200
+MAX_DEPTH: Final = 100
 
 
 class Number(str):
@@ -21,7 +21,7 @@ class Number(str):
     __slots__ = ()
 
 
-JSON: TypeAlias = "None | bool | int | float | str | Number | list[JSON] | dict[str, JSON]"
+JSON: TypeAlias = "bool | int | float | str | Number | list[JSON] | dict[str, JSON] | None"
 
 
 class JsonFault(ValueError):

@@ -55,6 +55,7 @@ class Template:
         """
         try:
             body = parse(text.decode("utf-8-sig"))
+            dump(body)  # refuses what nests too deeply to be filled
         except UnicodeDecodeError as fault:
             line = text.count(b"\n", 0, fault.start) + 1
             byte = fault.start - text.rfind(b"\n", 0, fault.start)
@@ -145,11 +146,18 @@ def _lone(column: str, kind: str | None, field: str | None) -> _Filler:
         wanted = kind
         if kind is None and field is not None:
             wanted = fields.get(field)
-        if columns.get(column, "") == "" and column in columns:
+        if column in columns and _is_empty(columns[column], wanted):
             return _ABSENT
         return _value(columns, column, wanted)
 
     return fill_lone
+
+
+def _is_empty(value: JSON, kind: str | None) -> bool:
+    """Whether the field is left out: no cell, a null, or white space where no text is wanted."""
+    if isinstance(value, str):
+        return not value or (kind not in (None, "string") and value.isspace())
+    return value is None
 
 
 def _value(columns: Columns, column: str, kind: str | None) -> JSON:

@@ -10,6 +10,7 @@ import codecs
 import io
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 from runner.core.errors import Problem, UsageError
@@ -25,6 +26,9 @@ _MARKS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_PIECE: Final = 256 * 1024
+# These read escapes or host names, not files.
+_NOT_FOR_FILES: Final = frozenset({"unicode-escape", "raw-unicode-escape", "unicode_escape", "idna", "punycode"})
 _LINE: Final = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 
 
@@ -49,6 +53,8 @@ class TextLines(Iterator[str]):
         self._chunks = _whole(chunks)
         self._encoding = _known(encoding)
         self.number = 0
+        #: Bytes of the file before the block in hand.
+        self._offset = 0
         self.faults: list[Problem] = []
         self._lines = self._read()
 
@@ -60,7 +66,7 @@ class TextLines(Iterator[str]):
         return line
 
     def _note_nul(self, line: str) -> None:
-        byte = len(line[: line.index("\0")].encode("utf-8", "surrogatepass")) + 1
+        byte = self.byte(line[: line.index("\0")])
         advice = "save the file as UTF-8 text"
         if self.number == 1:
             # Every other byte of an unmarked UTF-16 text is NUL: one problem, not one a line.
@@ -68,9 +74,14 @@ class TextLines(Iterator[str]):
             raise Unreadable(Problem(1, "a NUL byte: this is not text", byte=byte, advice=advice))
         self.faults.append(Problem(self.number, "a NUL byte, which text cannot hold", byte=byte, advice=advice))
 
+    def byte(self, before: str) -> int:
+        """The byte, from 1, of what follows this beginning of a line."""
+        return len(before.encode(self._encoding, "ignore")) + 1
+
     def _read(self) -> Iterator[str]:
-        for block, too_long in _line_blocks(self._decodable()):
-            if too_long:
+        for block, dropped in _line_blocks(self._decodable()):
+            if dropped:
+                self._offset += dropped
                 self.faults.append(Problem(self.number + 1, f"the line is longer than {MAX_LINE_BYTES // 2**20} MiB"))
                 yield "\n"
                 continue
@@ -80,14 +91,24 @@ class TextLines(Iterator[str]):
                 yield from self._read_by_line(block)
             else:
                 yield from io.StringIO(text, newline="")
+            self._offset += len(block)
 
     def _read_by_line(self, block: bytes) -> Iterator[str]:
         for match in _LINE.finditer(block):
             try:
                 yield match[0].decode(self._encoding)
             except UnicodeDecodeError as fault:
-                self.faults.append(_undecodable(self.number + 1, fault, self._encoding))
+                self.faults.append(self._undecodable(fault, self._offset + match.start()))
                 yield match[0].decode("utf-8", "surrogateescape")
+
+    def _undecodable(self, fault: UnicodeDecodeError, offset: int) -> Problem:
+        """The problem of a line that begins `offset` bytes into the file."""
+        byte = fault.object[fault.start]
+        message = f"0x{byte:02x} (byte {offset + fault.start} of the file, from 0) is not {self._encoding}"
+        advice = "save the file as UTF-8"
+        if self._encoding == "utf-8":
+            advice = "if it comes from Windows or an older Excel, add --encoding cp1252"
+        return Problem(self.number + 1, message, byte=fault.start + 1, advice=advice)
 
     def _decodable(self) -> Iterator[bytes]:
         """The bytes without their mark, in an encoding whose ASCII bytes are ASCII characters."""
@@ -104,6 +125,7 @@ class TextLines(Iterator[str]):
             )
         self._encoding = encoding
         if _is_ascii_superset(encoding):
+            self._offset = len(mark)
             yield start[len(mark) :]
             yield from self._chunks
         else:
@@ -120,6 +142,8 @@ def _known(encoding: str | None) -> str:
     try:
         b"".decode(encoding)
         name = codecs.lookup(encoding).name
+        if name in _NOT_FOR_FILES:
+            raise LookupError(name)
     except (LookupError, ValueError):
         raise UsageError(f"{encoding!r} is no text encoding", advice="try --encoding utf-8, cp1252 or utf-16") from None
     return "utf-8" if name == "utf-8-sig" else name
@@ -131,15 +155,16 @@ def _is_ascii_superset(encoding: str) -> bool:
 
 
 def _whole(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes, the first chunk long enough to show a mark."""
+    """The same bytes in pieces of bounded size, the first long enough to show a mark."""
     start = b""
     rest = iter(chunks)
     for chunk in rest:
         start += chunk
         if len(start) >= 4:
             break
-    yield start
-    yield from rest
+    for chunk in chain([start], rest):
+        for begin in range(0, len(chunk), _PIECE):
+            yield chunk[begin : begin + _PIECE]
 
 
 def _transcoded(start: bytes, chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
@@ -161,44 +186,35 @@ def _transcoded(start: bytes, chunks: Iterator[bytes], encoding: str) -> Iterato
         chunk, last = (b"", True) if following is None else (following, False)
 
 
-def _line_blocks(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Blocks of whole lines; True beside one stands for a line too long, whose bytes were dropped."""
+def _line_blocks(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Blocks of whole lines; a number beside one stands for a line too long, of which so many bytes are dropped."""
     waiting: list[bytes] = []
     size = 0
-    dropping = False
+    dropped = 0
     for chunk in chunks:
         # A `\r` at the very end may be half of `\r\n`: it waits.
         end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r", 0, max(len(chunk) - 1, 0))) + 1
-        if waiting and waiting[-1].endswith(b"\r") and not end:
-            end = 1 if chunk.startswith(b"\n") else 0
         if end or size + len(chunk) <= MAX_LINE_BYTES:
             if end:
                 head = b"".join([*waiting, chunk[:end]])
-                yield from _after_drop(head) if dropping else ((head, False),)
-                waiting, size, dropping = [], 0, False
+                yield from _after_drop(head, dropped) if dropped else ((head, 0),)
+                waiting, size, dropped = [], 0, 0
             waiting.append(chunk[end:])
             size += len(chunk) - end
         else:
-            waiting, size, dropping = [], 0, True
+            dropped += size + len(chunk)
+            waiting, size = [], 0
     rest = b"".join(waiting)
-    if dropping:
-        yield b"", True
+    if dropped:
+        yield b"", dropped + len(rest)
     elif rest:
-        yield rest, False
+        yield rest, 0
 
 
-def _after_drop(head: bytes) -> Iterator[tuple[bytes, bool]]:
+def _after_drop(head: bytes, dropped: int) -> Iterator[tuple[bytes, int]]:
     """The end of a dropped line, and the whole lines that follow it in the same block."""
-    yield b"", True
     match = _LINE.match(head)
-    rest = head[match.end() if match else 0 :]
-    if rest:
-        yield rest, False
-
-
-def _undecodable(line: int, fault: UnicodeDecodeError, encoding: str) -> Problem:
-    byte = fault.object[fault.start]
-    advice = "save the file as UTF-8"
-    if encoding == "utf-8":
-        advice = "if it comes from Windows or an older Excel, add --encoding cp1252"
-    return Problem(line, f"the byte 0x{byte:02x} is not {encoding}", byte=fault.start + 1, advice=advice)
+    end = match.end() if match else 0
+    yield b"", dropped + end
+    if end < len(head):
+        yield head[end:], 0
