@@ -140,7 +140,7 @@ def _known(encoding: str | None) -> str:
     if encoding is None:
         return ""
     try:
-        b"".decode(encoding)
+        "a".encode(encoding)  # fails for a codec of bytes, like base64
         name = codecs.lookup(encoding).name
         if name in _NOT_FOR_FILES:
             raise LookupError(name)
