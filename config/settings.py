@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from runner.core.errors import SettingsError
@@ -34,11 +34,9 @@ class Settings(BaseSettings):
     )
 
     #: Key of the Comfy account that pays. The official SDK reads the same variable.
-    api_key: Annotated[SecretStr | None, Field(validation_alias=AliasChoices("COMFY_API_KEY", "api_key"))] = None
+    api_key: Annotated[SecretStr | None, Field(validation_alias="COMFY_API_KEY")] = None
     #: Where the Router is. The official SDK reads the same variable.
-    router_base_url: Annotated[
-        str, Field(validation_alias=AliasChoices("COMFY_ROUTER_BASE_URL", "router_base_url"))
-    ] = DEFAULT_ROUTER
+    router_base_url: Annotated[str, Field(validation_alias="COMFY_ROUTER_BASE_URL")] = DEFAULT_ROUTER
     #: Folder for the database, the media and the simulator's memory.
     home: Path = Path("comfy-batch-data")
     #: SQLite or PostgreSQL; by default a SQLite file in the home folder.
@@ -73,6 +71,21 @@ class Settings(BaseSettings):
         text = value.get_secret_value() if isinstance(value, SecretStr) else value
         # A key pasted with its line break is the same key; an empty one is none.
         return (text.strip() or None) if isinstance(text, str) else value
+
+    @field_validator("api_key")
+    @classmethod
+    def _sendable_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not (value.get_secret_value().isascii() and value.get_secret_value().isprintable()):
+            raise ValueError("holds a character that no key has, such as a curly quote or a line break")
+        return value
+
+    @field_validator("flower_basic_auth")
+    @classmethod
+    def _usable_login(cls, value: SecretStr | None) -> SecretStr | None:
+        # Flower splits its logins at commas, so that one with a comma would let a shorter password in.
+        if value is not None and (":" not in value.get_secret_value() or "," in value.get_secret_value()):
+            raise ValueError("must be user:password, without a comma")
+        return value
 
     @field_validator("database_url", "broker_url", "flower_basic_auth", mode="before")
     @classmethod

@@ -29,7 +29,7 @@ def run_flower(settings: Settings) -> int:
         "flower",
         f"--address={settings.flower_address}",
         f"--port={settings.flower_port}",
-        # Tells the workers to report their tasks, for as long as somebody watches.
+        # Tells the workers to report their tasks; they go on until they are started anew.
         "--enable_events=True",
         f"--logging={settings.log_level}",
     ]

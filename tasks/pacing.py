@@ -11,25 +11,32 @@ SOONEST = 0.05
 LATEST = 30.0
 
 
+#: What is left of the delay after a first read that came to a finished run: perhaps it was late.
+IMPATIENCE = 0.95
+#: How far one slow run moves the delay.
+WEIGHT = 0.2
+
+
 class FirstRead:
-    """Learns, per model, how long a run takes from its acceptance to its result.
+    """Learns, per model, when the first read is worth its call.
 
     A hint only, kept in the process: forgetting it costs a call a row for a moment.
     """
 
     def __init__(self) -> None:
-        self._took: dict[str, float] = {}
+        self._delays: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def delay(self, model: str) -> float:
         """Seconds from acceptance to the first read."""
-        took = self._took.get(model)
-        if took is None:
-            return FIRST_GUESS
-        return min(max(0.75 * took, SOONEST), LATEST)
+        return self._delays.get(model, FIRST_GUESS)
 
-    def learn(self, model: str, took: float) -> None:
-        """A result came `took` seconds after acceptance."""
+    def learn(self, model: str, planned: float, *, at_first: bool) -> None:
+        """A result was there at a read planned `planned` seconds after acceptance, `at_first` or later.
+
+        The plan counts, not the moment of the read: how long this process was busy says nothing about the model.
+        """
         with self._lock:
-            before = self._took.get(model, took)
-            self._took[model] = 0.8 * before + 0.2 * max(took, 0.0)
+            delay = self._delays.get(model, FIRST_GUESS)
+            delay = delay * IMPATIENCE if at_first else delay + WEIGHT * (0.9 * planned - delay)
+            self._delays[model] = min(max(delay, SOONEST), LATEST)

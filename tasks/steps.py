@@ -119,7 +119,8 @@ def collect(runtime: Runtime, job_id: int) -> list[Wake]:
     if outcome.document is None:
         return _apply(runtime, claim, outcome)
     if claim.job.submitted_at is not None and claim.job.state is not JobState.DOWNLOADING:
-        runtime.first_read.learn(claim.model, runtime.clock() - claim.job.submitted_at)
+        at_first = claim.job.last is OutcomeKind.ACCEPTED
+        runtime.first_read.learn(claim.model, claim.due_at - claim.job.submitted_at, at_first=at_first)
     document = outcome.document
     media = find_media(
         document,
@@ -153,13 +154,12 @@ def fetch(runtime: Runtime, job_id: int) -> list[Wake]:
     claim = _claim(runtime, job_id, Step.FETCH)
     if not isinstance(claim, Claim):
         return _early(claim)
-    waiting = runtime.jobs.unsettled_assets(job_id)
-    if not waiting:
+    if not claim.assets:
         return _apply(runtime, claim, Outcome(OutcomeKind.ASSET_SAVED))
-    asset = waiting[0]
+    asset, left = claim.assets[0], len(claim.assets) - 1
     claim = replace(claim, job=replace(claim.job, asset_attempts=asset.attempts))
     outcome, saved = _fetch(runtime, claim, asset)
-    return _apply(runtime, claim, replace(outcome, assets_left=len(waiting) - 1), asset=saved)
+    return _apply(runtime, claim, replace(outcome, assets_left=left), asset=saved)
 
 
 STEPS: Mapping[Step, Callable[[Runtime, int], list[Wake]]] = {

@@ -66,7 +66,7 @@ def take_in(context: Context, intake: Intake, router: Exchange, tell: Callable[[
         fingerprint = _fingerprint(file, intake, template_bytes)
         existing = context.batches.by_fingerprint(fingerprint)
         if existing is not None and not intake.new and existing.total is not None:
-            return Taken(_moved(context, existing, intake), created=False)
+            return Taken(existing, created=False)
         holder = uuid.uuid4().hex
         lease = f"load:{fingerprint}"
         if not context.upkeep.take_lease(lease, holder, time.time(), LOADING_LEASE):
@@ -198,13 +198,6 @@ def _free_name(context: Context, intake: Intake) -> str:
         "a batch of this one would pay for each of its rows",
         advice="if that is what you want: the same command with --new, or with --name NAME",
     )
-
-
-def _moved(context: Context, batch: BatchRecord, intake: Intake) -> BatchRecord:
-    if intake.output is None or str(intake.output.absolute()) == batch.output_dir:
-        return batch
-    context.batches.adopt_place(batch.id, str(intake.output.absolute()))
-    return context.batches.find(batch.id)
 
 
 def _read_template(path: Path | None) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -16,11 +17,8 @@ from runner.store.tables import IN_FLIGHT_SQL
 #: What admission makes of a pending job, decided once for all of them.
 _ADMITTED = decide(Job(0, JobState.PENDING), Outcome(OutcomeKind.ADMITTED), 0.0, Policy())
 
-_CREDENTIAL = "SELECT window_size, window_max, shrunk_at, cool_down_until, blocked FROM credential WHERE id = :id"
-_SELECT_CREDENTIAL = {
-    "sqlite": text(_CREDENTIAL),
-    "postgresql": text(_CREDENTIAL + " FOR UPDATE"),
-}
+_CREDENTIAL = "SELECT id, window_size, window_max, shrunk_at, cool_down_until, blocked FROM credential WHERE id = :id"
+_SELECT_CREDENTIAL = {"sqlite": text(_CREDENTIAL), "postgresql": text(_CREDENTIAL + " FOR UPDATE")}
 _COUNT_IN_FLIGHT = text(f"SELECT count(*) FROM job WHERE credential_id = :id AND {IN_FLIGHT_SQL}")  # noqa: S608  # a constant
 _ACTIVE_BATCHES = text("""
 SELECT id, started_at FROM batch WHERE credential_id = :id AND state = 'active' AND total IS NOT NULL
@@ -46,22 +44,37 @@ WHERE id = :id AND state IN ('active', 'cancelling') AND total IS NOT NULL AND N
 ADMISSION_GRACE = 5.0
 
 
-def admit_within(connection: Connection, credential_id: int, now: float, name_of: Callable[[str], str]) -> list[Wake]:
-    """Let pending jobs into the window until it is full, oldest batch first, in the manifest's order.
+@dataclass(frozen=True, slots=True)
+class CredentialState:
+    """A credential's pace, read under its lock."""
 
-    Locks the credential, so that two transactions never fill the same place.
-    """
-    dialect = connection.dialect.name
-    credential = connection.execute(_SELECT_CREDENTIAL[dialect], {"id": credential_id}).mappings().one()
-    if credential["blocked"] is not None or (credential["cool_down_until"] or 0.0) > now:
+    id: int
+    window: float
+    window_max: int
+    shrunk_at: float | None
+    cool_down_until: float | None
+    blocked: str | None
+
+
+def lock_credential(connection: Connection, credential_id: int) -> CredentialState:
+    """Read the credential so that no other transaction changes it, or fills the same place, before this one ends."""
+    statement = _SELECT_CREDENTIAL[connection.dialect.name]
+    return CredentialState(*connection.execute(statement, {"id": credential_id}).one())
+
+
+def admit_within(
+    connection: Connection, credential: CredentialState, now: float, name_of: Callable[[str], str]
+) -> list[Wake]:
+    """Let pending jobs into the window until it is full, oldest batch first, in the manifest's order."""
+    if credential.blocked is not None or (credential.cool_down_until or 0.0) > now:
         return []
-    room = int(credential["window_size"]) - connection.execute(_COUNT_IN_FLIGHT, {"id": credential_id}).scalar_one()
+    room = int(credential.window) - connection.execute(_COUNT_IN_FLIGHT, {"id": credential.id}).scalar_one()
     wakes: list[Wake] = []
     if room <= 0:
         return wakes
-    for batch_id, started_at in connection.execute(_ACTIVE_BATCHES, {"id": credential_id}).all():
+    for batch_id, started_at in connection.execute(_ACTIVE_BATCHES, {"id": credential.id}).all():
         values = {"batch": batch_id, "now": now, "room": room - len(wakes)}
-        found = connection.execute(_SELECT_PENDING[dialect], values).all()
+        found = connection.execute(_SELECT_PENDING[connection.dialect.name], values).all()
         if found and started_at is None:
             connection.execute(_BEGIN_BATCH, {"id": batch_id, "now": now})
         wakes.extend(_admit(connection, found, name_of(batch_id), now) if found else [])
@@ -78,21 +91,19 @@ def _admit(connection: Connection, found: Any, batch: str, now: float) -> list[W
     return [Wake(job_id, step, batch, row) for job_id, row in found]
 
 
-def adjust_window(connection: Connection, credential_id: int, change: Window, now: float) -> None:
+def adjust_window(connection: Connection, credential: CredentialState, change: Window, now: float) -> CredentialState:
     """Make room smaller after a refusal for too much in flight, larger after a success."""
-    if change is Window.KEEP:
-        return
-    dialect = connection.dialect.name
-    row = connection.execute(_SELECT_CREDENTIAL[dialect], {"id": credential_id}).mappings().one()
-    before, largest, shrunk_at = row["window_size"], row["window_max"], row["shrunk_at"]
+    after, shrunk_at = credential.window, credential.shrunk_at
     if change is Window.GROW:
-        after = grown(before, largest)
-    else:
-        in_flight = connection.execute(_COUNT_IN_FLIGHT, {"id": credential_id}).scalar_one()
-        after = shrunk(before, in_flight, shrunk_at, now)
-        shrunk_at = now if after != before else shrunk_at
-    if after != before:
-        connection.execute(_SET_WINDOW, {"id": credential_id, "window": after, "shrunk_at": shrunk_at})
+        after = grown(credential.window, credential.window_max)
+    elif change is Window.SHRINK:
+        in_flight = connection.execute(_COUNT_IN_FLIGHT, {"id": credential.id}).scalar_one()
+        after = shrunk(credential.window, in_flight, shrunk_at, now)
+        shrunk_at = now if after != credential.window else shrunk_at
+    if after == credential.window:
+        return credential
+    connection.execute(_SET_WINDOW, {"id": credential.id, "window": after, "shrunk_at": shrunk_at})
+    return replace(credential, window=after, shrunk_at=shrunk_at)
 
 
 def finish_batch(connection: Connection, batch_id: str, now: float) -> None:

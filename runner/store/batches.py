@@ -47,6 +47,8 @@ UPDATE job SET state = :state, step = :step, charge = :charge, attempts = 0, las
   finished_at = NULL
 WHERE id = :id AND state = :was
 """)
+_TO_MOVE = "SELECT * FROM job WHERE batch_id = :id AND state = :state ORDER BY row"
+_SELECT_TO_MOVE = {"sqlite": text(_TO_MOVE), "postgresql": text(_TO_MOVE + " FOR UPDATE")}
 _NEW_RUN = text("""
 UPDATE job SET run = run + 1, idempotency_key = :key, first_sent_at = NULL, submitted_at = NULL, request_id = NULL,
   status_url = NULL, response_url = NULL, cancel_url = NULL, queue_position = NULL, estimate = NULL
@@ -148,6 +150,14 @@ class BatchStore:
         with self._database.write() as connection:
             connection.execute(
                 text("UPDATE credential SET blocked = NULL, blocked_detail = NULL WHERE id = :id"),
+                {"id": credential_id},
+            )
+            # What met the block has no message any more, whichever batch it is of.
+            connection.execute(
+                text("""
+                UPDATE job SET wake_at = due_at
+                WHERE credential_id = :id AND wake_at IS NULL AND step IS NOT NULL AND claim_token IS NULL
+                """),
                 {"id": credential_id},
             )
 
@@ -301,8 +311,7 @@ class BatchStore:
         with self._database.write(durable=True) as connection:
             for state in states:
                 rows = connection.execute(
-                    text("SELECT * FROM job WHERE batch_id = :id AND state = :state ORDER BY row"),
-                    {"id": batch_id, "state": state.value},
+                    _SELECT_TO_MOVE[connection.dialect.name], {"id": batch_id, "state": state.value}
                 ).mappings()
                 chosen = [row for row in rows if not wanted or row["error_type"] in wanted]
                 moved += sum(self._move_one(connection, row, kind, now, policy) for row in chosen)
@@ -346,13 +355,6 @@ class BatchStore:
             connection.execute(
                 text("UPDATE batch SET state = 'active', finished_at = NULL WHERE id = :id AND state = 'finished'"),
                 {"id": batch_id},
-            )
-
-    def adopt_place(self, batch_id: str, output_dir: str) -> None:
-        """Media not yet saved go to `output_dir` from now on."""
-        with self._database.write() as connection:
-            connection.execute(
-                text("UPDATE batch SET output_dir = :dir WHERE id = :id"), {"id": batch_id, "dir": output_dir}
             )
 
     # ---- catalog ----

@@ -116,14 +116,32 @@ def _postgres_engine(url: URL) -> Engine:
     return create_engine(url, pool_size=8, max_overflow=64, pool_pre_ping=True, connect_args={"connect_timeout": 10})
 
 
+#: Errors of the drivers that speak of the database's state and not of the statement.
+_FAULTS = frozenset(
+    {
+        "OperationalError",
+        "InterfaceError",
+        "DatabaseError",
+        "AdminShutdown",
+        "CannotConnectNow",
+        "ConnectionTimeout",
+        "DeadlockDetected",
+        "DiskFull",
+        "IdleInTransactionSessionTimeout",
+        "LockNotAvailable",
+        "SerializationFailure",
+        "TooManyConnections",
+    }
+)
+
+
 @contextmanager
 def _translated(url: URL) -> Iterator[None]:
     """Faults of the database itself become an error that a user can act on; faults of statements stay as they are."""
     try:
         yield
     except DBAPIError as error:
-        kind = type(error.orig).__name__
-        if kind not in {"OperationalError", "InterfaceError", "AdminShutdown", "CannotConnectNow", "DiskFull"}:
+        if type(error.orig).__name__ not in _FAULTS:
             raise
         where = url.render_as_string(hide_password=True)
         raise StoreError(

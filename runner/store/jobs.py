@@ -29,8 +29,9 @@ from runner.core.types import (
     Reason,
     Step,
     Transition,
+    Window,
 )
-from runner.store.admission import adjust_window, admit_within, finish_batch
+from runner.store.admission import adjust_window, admit_within, finish_batch, lock_credential
 from runner.store.engine import Database
 from runner.store.records import AssetRecord, Claim, NewResult, Place, SavedAsset, Wake
 
@@ -41,19 +42,22 @@ LONGEST_COUNTDOWN = 60.0
 
 _CLAIM = """
 UPDATE job SET claim_token = :token, claim_owner = :owner, claim_until = :until, wake_at = :until {more}
-WHERE id = :id AND step = :step AND due_at <= :now AND (claim_token IS NULL OR claim_until < :now)
+WHERE id = :id AND step = :step AND due_at <= :now AND (claim_token IS NULL OR claim_until <= :now)
   AND NOT EXISTS (SELECT 1 FROM credential c
                   WHERE c.id = job.credential_id AND (c.blocked IS NOT NULL OR c.cool_down_until > :now))
   {only}
-RETURNING *
+RETURNING * {also}
 """
 # The key counts as used from here on; if it had gone out before, that send was never answered.
 _FIRST_SEND = """, charge = CASE WHEN first_sent_at IS NULL THEN charge ELSE 'possible' END,
   first_sent_at = COALESCE(first_sent_at, :now)"""
 _ACTIVE = "AND EXISTS (SELECT 1 FROM batch b WHERE b.id = job.batch_id AND b.state = 'active')"
 
-_CLAIM_TO_READ = text(_CLAIM.format(more="", only=""))
-_CLAIM_TO_SUBMIT = text(_CLAIM.format(more=_FIRST_SEND, only=_ACTIVE))
+_BODY = ", (SELECT body FROM payload p WHERE p.job_id = job.id) AS body"
+
+_CLAIM_TO_READ = text(_CLAIM.format(more="", only="", also=""))
+_CLAIM_TO_SUBMIT = text(_CLAIM.format(more=_FIRST_SEND, only=_ACTIVE, also=_BODY))
+_UNSETTLED = text("SELECT * FROM asset WHERE job_id = :id AND state = 'expected' ORDER BY attempts, number")
 
 _WHY_NOT = text("""
 SELECT job.*, c.cool_down_until AS cool_down_until, c.blocked AS blocked
@@ -146,13 +150,17 @@ class JobStore:
             row = connection.execute(statement, values).mappings().one_or_none()
             if row is None:
                 return self._too_early(connection, job_id, step, now)
-        return self._claim_of(row, step)
+            assets: list[AssetRecord] = []
+            if step is Step.FETCH:
+                assets = [_asset_of(asset) for asset in connection.execute(_UNSETTLED, {"id": job_id}).mappings()]
+        body = bytes(row["body"]) if step is Step.SUBMIT else b""
+        return self._claim_of(row, step, body, tuple(assets))
 
     def _too_early(self, connection: Connection, job_id: int, step: Step, now: float) -> Wake | None:
         row = connection.execute(_WHY_NOT, {"id": job_id}).mappings().one_or_none()
         if row is None or row["step"] != step or row["blocked"] is not None:
             return None
-        if row["claim_token"] is not None and row["claim_until"] >= now:
+        if row["claim_token"] is not None and row["claim_until"] > now:
             return None
         due = row["due_at"]
         if row["cool_down_until"] is not None and row["cool_down_until"] > now:
@@ -163,7 +171,7 @@ class JobStore:
         connection.execute(_POSTPONE, {"id": job_id, "step": step.value, "due": due, "wake": wake_at})
         return self._wake_of(row, step, due - now)
 
-    def _claim_of(self, row: RowMapping, step: Step) -> Claim:
+    def _claim_of(self, row: RowMapping, step: Step, body: bytes, assets: tuple[AssetRecord, ...]) -> Claim:
         return Claim(
             token=row["claim_token"],
             until=row["claim_until"],
@@ -180,6 +188,9 @@ class JobStore:
             status_url=row["status_url"],
             response_url=row["response_url"],
             queue_position=row["queue_position"],
+            due_at=row["due_at"],
+            body=body,
+            assets=assets,
         )
 
     def _wake_of(self, row: RowMapping, step: Step, delay: float) -> Wake:
@@ -231,15 +242,6 @@ class JobStore:
             found = connection.execute(text("SELECT document FROM model WHERE id = :id"), {"id": model})
             return found.scalar_one_or_none()
 
-    def unsettled_assets(self, job_id: int) -> list[AssetRecord]:
-        """Media files still to be fetched, the least tried first."""
-        with self._database.read() as connection:
-            rows = connection.execute(
-                text("SELECT * FROM asset WHERE job_id = :id AND state = 'expected' ORDER BY attempts, number"),
-                {"id": job_id},
-            ).mappings()
-            return [_asset_of(row) for row in rows]
-
     def apply(
         self,
         claim: Claim,
@@ -263,8 +265,6 @@ class JobStore:
             if result is not None:
                 _keep_result(connection, claim, outcome, result, now)
             _keep_assets(connection, claim, transition, asset, now)
-            _keep_pauses(connection, claim, outcome, transition, now)
-            adjust_window(connection, claim.credential_id, transition.window, now)
             return self._follow_up(connection, claim, outcome, transition, now)
 
     def _tell(self, connection: Connection, claim: Claim, outcome: Outcome, transition: Transition, now: float) -> None:
@@ -285,8 +285,14 @@ class JobStore:
             wakes.append(
                 Wake(claim.job.id, transition.step, claim.batch, claim.row, transition.delay, outcome.queue_position)
             )
-        if claim.job.state in IN_FLIGHT and transition.state not in IN_FLIGHT:
-            wakes.extend(admit_within(connection, claim.credential_id, now, self.batch_name))
+        leaves = claim.job.state in IN_FLIGHT and transition.state not in IN_FLIGHT
+        if leaves or transition.window is not Window.KEEP or transition.pause or transition.cool_down:
+            # Locks are taken in one order everywhere: job, credential, batch.
+            credential = lock_credential(connection, claim.credential_id)
+            _keep_pauses(connection, claim, outcome, transition, now)
+            credential = adjust_window(connection, credential, transition.window, now)
+            if leaves and transition.pause is None:
+                wakes.extend(admit_within(connection, credential, now, self.batch_name))
         if transition.state in TERMINAL:
             finish_batch(connection, claim.batch_id, now)
         return wakes

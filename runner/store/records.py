@@ -21,6 +21,17 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True)
+class AssetRecord:
+    """One media file, as it stands."""
+
+    id: int
+    number: int
+    source: MediaSource
+    state: AssetState
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """The right to act on one job until `until`, and all that acting needs."""
 
@@ -39,6 +50,12 @@ class Claim:
     status_url: str | None
     response_url: str | None
     queue_position: int | None
+    #: When the step could be taken at the earliest.
+    due_at: float = 0.0
+    #: To submit: the exact bytes of the request body.
+    body: bytes = b""
+    #: To fetch: media files that are not settled, the least tried first.
+    assets: tuple[AssetRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +64,6 @@ class Place:
 
     store: str
     directory: str
-
-
-@dataclass(frozen=True, slots=True)
-class AssetRecord:
-    """One media file, as it stands."""
-
-    id: int
-    number: int
-    source: MediaSource
-    state: AssetState
-    attempts: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 
 from runner.core.types import Step
-from runner.store.admission import admit_within, finish_batch
+from runner.store.admission import admit_within, finish_batch, lock_credential
 from runner.store.engine import Database
 from runner.store.jobs import GRACE, JobStore
 from runner.store.records import Wake
@@ -17,14 +17,16 @@ WORKER_TIMEOUT = 8.0
 #: Messages of one sweep: enough for any window, bounded for any accident.
 SWEEP_LIMIT = 1000
 
-_DUE = text("""
+_DUE = """
 SELECT j.id, j.step, j.batch_id, j.row, j.queue_position FROM job j
 JOIN credential c ON c.id = j.credential_id
 WHERE j.credential_id = :credential AND j.wake_at <= :now AND j.step IS NOT NULL
   AND (j.claim_token IS NULL OR j.claim_until <= :now)
+  AND (j.step <> 'submit' OR EXISTS (SELECT 1 FROM batch b WHERE b.id = j.batch_id AND b.state = 'active'))
   AND c.blocked IS NULL AND (c.cool_down_until IS NULL OR c.cool_down_until <= :now)
 ORDER BY CASE j.step WHEN 'fetch' THEN 0 WHEN 'submit' THEN 2 ELSE 1 END, j.wake_at LIMIT :most
-""")
+"""
+_SELECT_DUE = {"sqlite": text(_DUE), "postgresql": text(_DUE + " FOR UPDATE OF j SKIP LOCKED")}
 _WOKEN = text("UPDATE job SET wake_at = :wake WHERE id = :id")
 _SEEN = text("""
 INSERT INTO worker (id, credential_id, host, pid, concurrency, started_at, seen_at)
@@ -123,15 +125,17 @@ class UpkeepStore:
             connection.execute(_DEAD_CLAIMS, before)
             for (worker_id,) in connection.execute(_DEAD, before).all():
                 connection.execute(_FORGET_WORKER, {"id": worker_id})
-            for (batch_id,) in connection.execute(_OPEN_BATCHES, {"id": credential_id}).all():
-                finish_batch(connection, batch_id, now)
-            wakes = admit_within(connection, credential_id, now, self._jobs.batch_name)
+            # Locks are taken in one order everywhere: job, credential, batch.
             values = {"credential": credential_id, "now": now, "most": SWEEP_LIMIT}
-            due = connection.execute(_DUE, values).all()
+            due = connection.execute(_SELECT_DUE[connection.dialect.name], values).all()
             if due:
                 connection.execute(_WOKEN, [{"id": row[0], "wake": now + 2 * GRACE} for row in due])
-            wakes.extend(
+            wakes = [
                 Wake(job_id, Step(step), self._jobs.batch_name(batch_id), row, 0.0, position)
                 for job_id, step, batch_id, row, position in due
-            )
+            ]
+            credential = lock_credential(connection, credential_id)
+            wakes.extend(admit_within(connection, credential, now, self._jobs.batch_name))
+            for (batch_id,) in connection.execute(_OPEN_BATCHES, {"id": credential_id}).all():
+                finish_batch(connection, batch_id, now)
             return wakes

@@ -1,0 +1,5 @@
+"""Fixtures that any test may ask for; each is described where it is made."""
+
+from __future__ import annotations
+
+pytest_plugins = ["tests.support.databases", "tests.support.redis", "tests.support.loopback"]

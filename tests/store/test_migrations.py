@@ -1,0 +1,80 @@
+"""The tables that a new database gets, and how an old one becomes new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import inspect, text
+
+from runner.core.errors import SettingsError, StoreError
+from runner.store import tables
+from runner.store.engine import Database, ping
+from runner.store.migrate import HEAD, alembic_config, migrate
+
+
+def test_a_fresh_database_has_exactly_the_tables_that_the_program_uses(empty_database: Database) -> None:
+    migrate(empty_database)
+    with empty_database.read() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, tables.Batch.metadata) == []
+
+
+def test_migrating_twice_changes_nothing(empty_database: Database) -> None:
+    migrate(empty_database)
+    with empty_database.write() as connection:
+        connection.execute(text("INSERT INTO lease (name, holder, until) VALUES ('a', 'b', 1)"))
+    migrate(empty_database)
+    with empty_database.read() as connection:
+        assert connection.execute(text("SELECT count(*) FROM lease")).scalar_one() == 1
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all() == [HEAD]
+
+
+def test_the_revision_that_a_start_expects_is_the_newest_file() -> None:
+    assert ScriptDirectory.from_config(alembic_config()).get_heads() == [HEAD]
+
+
+def test_a_database_of_a_later_version_is_refused_with_advice(empty_database: Database) -> None:
+    migrate(empty_database)
+    with empty_database.write() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = 'from-the-future'"))
+    with pytest.raises(StoreError, match="later version") as caught:
+        migrate(empty_database)
+    assert caught.value.advice
+
+
+def test_a_migration_that_is_refused_leaves_nothing_behind(empty_database: Database) -> None:
+    # A table that is in the way makes the first revision fail in its middle.
+    with empty_database.write() as connection:
+        connection.execute(text("CREATE TABLE asset (id INTEGER)"))
+    with pytest.raises(Exception, match="exists"):
+        migrate(empty_database)
+    with empty_database.read() as connection:
+        assert inspect(connection).get_table_names() == ["asset"]
+
+
+def test_a_database_that_does_not_work_is_named_without_its_password() -> None:
+    database = Database("postgresql://user:hunter2@127.0.0.1:1/none")
+    with pytest.raises(StoreError) as caught:
+        ping(database)
+    database.close()
+    assert "127.0.0.1" in caught.value.message
+    assert "hunter2" not in caught.value.message
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "notes.db"
+    path.write_text("not a database, but a text of some length " * 100)
+    database = Database(f"sqlite:///{path}")
+    with pytest.raises(StoreError, match=r"notes\.db"):
+        migrate(database)
+    database.close()
+
+
+@pytest.mark.parametrize("url", ["mysql://localhost/x", "no url at all"])
+def test_a_database_of_another_kind_is_refused_naming_the_setting(url: str) -> None:
+    with pytest.raises(SettingsError, match="COMFY_BATCH_DATABASE_URL"):
+        Database(url)
