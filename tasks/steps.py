@@ -142,11 +142,7 @@ def status(runtime: Runtime, job_id: int) -> list[Wake]:
     if not isinstance(claim, Claim):
         return _early(claim)
     request = status_request(runtime.router.base_url, claim.model, claim.request_id or "", claim.status_url)
-    outcome = outcome_of_status(runtime.router.exchange(request), runtime.clock())
-    if outcome.kind is OutcomeKind.RUN_FAILED:
-        flag = runtime.jobs.charges_on_policy_rejection(claim.model)
-        claim = replace(claim, job=replace(claim.job, charges_on_policy_rejection=flag))
-    return _apply(runtime, claim, outcome)
+    return _apply(runtime, claim, outcome_of_status(runtime.router.exchange(request), runtime.clock()))
 
 
 def fetch(runtime: Runtime, job_id: int) -> list[Wake]:
@@ -188,6 +184,9 @@ def _apply(
     asset: SavedAsset | None = None,
 ) -> list[Wake]:
     now = runtime.clock()
+    if outcome.kind is OutcomeKind.RUN_FAILED:
+        flag = runtime.jobs.charges_on_policy_rejection(claim.model)
+        claim = replace(claim, job=replace(claim.job, charges_on_policy_rejection=flag))
     transition = decide(claim.job, outcome, now, runtime.policy)
     for pause in (*_PERSISTENCE, None):
         try:

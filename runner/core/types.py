@@ -238,8 +238,6 @@ class Transition:
     pause: Pause | None = None
     #: What becomes of the media file spoken of.
     asset: AssetState | None = None
-    #: Every media file that is not settled is lost.
-    abandon_assets: bool = False
     #: The key is unused again: its lifetime starts with the next send.
     key_released: bool = False
     #: A user's command asked for another paid run: a new key, and the old request forgotten.

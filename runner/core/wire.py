@@ -32,8 +32,12 @@ _NOTES = (
     "x-committed-spend-remaining",
 )
 
-#: A `not_enabled` whose detail speaks of one of these refuses the model; any other refuses the account.
+#: A `not_enabled` whose detail speaks of one of these refuses the model; any other refuses the account, and so does
+#: one that names the credential whatever else it says.
 _MODEL_REFUSAL = re.compile(r"synchronous|queued|bytes|/v2/models/", re.IGNORECASE)
+_ACCOUNT_REFUSAL = re.compile(r"credential|workspace|account", re.IGNORECASE)
+#: What no database takes as text: NUL, and halves of surrogate pairs, which JSON can spell.
+_UNWRITABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,10 @@ Reply = HttpResponse | NoResponse
 
 
 def origin_of(url: str) -> tuple[str, str, int | None]:
-    """Scheme, host and port: what two URLs must share for a credential to go to both (RFC 6454)."""
+    """Scheme, host and port: what two URLs must share for a credential to go to both (RFC 6454).
+
+    Raises `ValueError` for a URL without a readable host or port.
+    """
     parts = urlsplit(url)
     default = {"https": 443, "http": 80}.get(parts.scheme)
     return parts.scheme, (parts.hostname or "").lower(), parts.port or default
@@ -92,9 +99,16 @@ def status_request(base_url: str, model: str, request_id: str, status_url: str |
 
 
 def _own_url(base_url: str, model: str, request_id: str, given: str | None, suffix: str) -> str:
-    if given and origin_of(given) == origin_of(base_url):
+    if given and _is_on(base_url, given):
         return given
     return f"{base_url}/v2/models/{quote(model)}/requests/{quote(request_id, safe='')}{suffix}"
+
+
+def _is_on(base_url: str, given: str) -> bool:
+    try:
+        return origin_of(given) == origin_of(base_url)
+    except ValueError:
+        return False
 
 
 # ---- responses ---------------------------------------------------------------------------------------------------
@@ -235,7 +249,8 @@ _READ_REFUSALS: Mapping[tuple[int, str | None], OutcomeKind] = {
 
 def _submit_refusal(answer: _Answer) -> OutcomeKind | None:
     if answer.response.status == 403 and answer.bucket == RouterError.NOT_ENABLED:
-        of_model = _MODEL_REFUSAL.search(_detail(answer.document) or "")
+        detail = _detail(answer.document) or ""
+        of_model = _MODEL_REFUSAL.search(detail) and not _ACCOUNT_REFUSAL.search(detail)
         return OutcomeKind.MODEL_NOT_QUEUEABLE if of_model else OutcomeKind.ACCOUNT_NOT_ENABLED
     return _SUBMIT_REFUSALS.get((answer.response.status, answer.bucket))
 
@@ -298,12 +313,18 @@ def _json_object(body: bytes) -> Mapping[str, object] | None:
 
 def _text(document: Mapping[str, object] | None, name: str) -> str | None:
     value = document.get(name) if document else None
-    return value if isinstance(value, str) and value.strip() else None
+    return _writable(value) if isinstance(value, str) and value.strip() else None
+
+
+def _writable(text: str) -> str:
+    return _UNWRITABLE.sub("\ufffd", text)
 
 
 def _integer(document: Mapping[str, object] | None, name: str) -> int | None:
     value = document.get(name) if document else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value < 2**31 else None
 
 
 def _detail(document: Mapping[str, object] | None) -> str | None:
@@ -315,5 +336,16 @@ def _detail(document: Mapping[str, object] | None) -> str | None:
             for entry in detail
             if isinstance(entry, dict)
         ]
-        return json.dumps(entries, ensure_ascii=False)[:DETAIL_LIMIT] if entries else None
-    return detail[:DETAIL_LIMIT] if isinstance(detail, str) and detail else None
+        return _entries(entries) if entries else None
+    return _writable(detail[:DETAIL_LIMIT]) if isinstance(detail, str) and detail else None
+
+
+def _entries(entries: list[dict[str, object]]) -> str:
+    """As many whole entries as there is room for, at least a part of the first."""
+    told = [_writable(json.dumps(entry, ensure_ascii=False)) for entry in entries]
+    while len(told) > 1 and sum(len(text) + 2 for text in told) > DETAIL_LIMIT:
+        told.pop()
+    if len(told[0]) > DETAIL_LIMIT:
+        words = {"loc": [], "msg": str(entries[0].get("msg", ""))[: DETAIL_LIMIT // 2], "type": "too_long"}
+        return json.dumps([words], ensure_ascii=True)
+    return f"[{', '.join(told)}]"

@@ -107,9 +107,6 @@ _ASSET_CONTENT = text("""
 INSERT INTO asset_content (asset_id, body) VALUES (:id, :body)
 ON CONFLICT (asset_id) DO UPDATE SET body = excluded.body
 """)
-_ABANDON = text("""
-UPDATE asset SET state = 'failed', error = COALESCE(error, :error) WHERE job_id = :job_id AND state = 'expected'
-""")
 _BLOCK = text("""
 UPDATE credential SET blocked = :reason, blocked_detail = :detail WHERE id = :id AND blocked IS NULL
 """)
@@ -452,9 +449,6 @@ def _keep_assets(
         )
         if saved and asset.content is not None:
             connection.execute(_ASSET_CONTENT, {"id": asset.asset_id, "body": asset.content})
-    if transition.abandon_assets:
-        error = transition.error_type or "no fresh link could be had"
-        connection.execute(_ABANDON, {"job_id": claim.job.id, "error": error})
 
 
 def _keep_pauses(connection: Connection, claim: Claim, outcome: Outcome, transition: Transition, now: float) -> None:

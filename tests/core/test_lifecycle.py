@@ -211,7 +211,7 @@ def downloading_rows() -> list[Row]:
 
     used_up = replace(FETCHING, recollects=1)
     again = stays(Step.COLLECT, asset=AssetState.EXPECTED)
-    lost = ended(abandon_assets=True)
+    lost = stays(Step.FETCH, recollects=1)
     unreadable = stays(Step.COLLECT, attempts=1)
     last_try = replace(FETCHING, asset_attempts=POLICY.asset_attempts - 1)
     rows = [

@@ -260,8 +260,9 @@ class LifeOfAJob(RuleBasedStateMachine):
             return replace(outcome, error_type=data.draw(st.sampled_from(ERROR_TYPES), label="error type"))
         if kind is O.RESULT:
             if self.record.job.state is S.DOWNLOADING:
-                self.assets = [0] * len(self.assets)
-                return replace(outcome, assets=data.draw(st.sampled_from([0, len(self.assets)]), label="assets"))
+                found = data.draw(st.sampled_from([0, len(self.assets)]), label="assets")
+                self.assets = [0] * len(self.assets) if found else self.assets
+                return replace(outcome, assets=found)
             self.assets = [0] * data.draw(st.integers(0, 3), label="assets")
             return replace(outcome, assets=len(self.assets))
         return replace(outcome, assets_left=len(self.assets) - 1) if kind in ANSWERS[Step.FETCH] else outcome
@@ -278,7 +279,7 @@ class LifeOfAJob(RuleBasedStateMachine):
         if claimed.step is Step.FETCH:
             self.settle_asset(made, tried)
         if made.state is S.SUCCEEDED:
-            assert made.abandon_assets or not self.assets
+            assert not self.assets
         self.offer_again(outcome)
 
     def offer_again(self, outcome: Outcome) -> None:

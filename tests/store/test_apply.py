@@ -183,13 +183,14 @@ class TestMedia:
         assert row_of(stores.database, "asset", id=first.id)["path"] == "/out/a.png"
         assert job(stores, job_id)["recollects"] == 1
 
-    def test_when_no_fresh_link_can_be_had_the_rest_is_lost_and_the_result_stays(
+    def test_when_no_fresh_link_can_be_had_the_old_one_is_tried_once_more_and_the_result_stays(
         self, stores: Stores, job_id: int
     ) -> None:
         arrive(stores, job_id, PICTURE)
         (asset,) = unsettled(stores, job_id)
         do(stores, job_id, Step.FETCH, Outcome(OutcomeKind.ASSET_LINK_DEAD), asset=SavedAsset(asset.id))
         do(stores, job_id, Step.COLLECT, Outcome(OutcomeKind.GONE, http_status=410))
+        do(stores, job_id, Step.FETCH, Outcome(OutcomeKind.ASSET_LINK_DEAD), asset=SavedAsset(asset.id))
         kept = job(stores, job_id)
         assert (kept["state"], kept["charge"]) == ("succeeded", "billed")
         assert assets(stores, job_id) == [(1, "failed", PICTURE.url)]

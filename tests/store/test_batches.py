@@ -210,8 +210,8 @@ class TestFinishing:
         outcome, result = plain_result([MediaSource("/url", "https://media.invalid/a.png")])
         do(stores, seeded.jobs[0], Step.COLLECT, outcome, result=result)
         assert batch(stores, seeded).state is BatchState.ACTIVE
-        (asset,) = stores.jobs.unsettled_assets(seeded.jobs[0])
-        do(stores, seeded.jobs[0], Step.FETCH, Outcome(OutcomeKind.ASSET_SAVED), asset=SavedAsset(asset.id))
+        asset = row_of(stores.database, "asset", job_id=seeded.jobs[0])
+        do(stores, seeded.jobs[0], Step.FETCH, Outcome(OutcomeKind.ASSET_SAVED), asset=SavedAsset(asset["id"]))
         assert batch(stores, seeded).state is BatchState.FINISHED
 
     def test_not_while_a_job_is_held(self, stores: Stores) -> None:

@@ -14,8 +14,8 @@ def fresh_links(job: Job, outcome: Outcome, now: float, policy: Policy) -> Trans
 
 
 def links_lost(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
-    """The result stays and stays paid; what was not downloaded is lost."""
-    return stay(job, outcome, state=JobState.SUCCEEDED, step=None, attempts=0, abandon_assets=True)
+    """There are no fresh links: the old ones are tried to their end, since only one of them is known to be dead."""
+    return stay(job, outcome, step=Step.FETCH, attempts=0, recollects=max(policy.recollects, job.recollects + 1))
 
 
 def links_unreadable(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:

@@ -41,14 +41,19 @@ def ask_status(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transi
     attempts = next_attempt(job, outcome, OutcomeKind.RUN_SUCCEEDED)
     if attempts >= policy.read_attempts:
         return end(job, outcome, JobState.HELD, at_least_possible(job.charge), Reason.UNREADABLE)
-    return stay(job, outcome, step=Step.STATUS, attempts=attempts)
+    return stay(job, outcome, step=Step.STATUS, attempts=attempts, delay=outcome.retry_after or 0.0)
 
 
 def read_again(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
     """Completed without an error: the result is there, so its failed read is repeated, ever more slowly."""
-    # Its own failures are counted by the read that failed, so the count is only carried on.
-    delay = max(outcome.retry_after or 0.0, backoff(job, max(job.attempts, 1), policy))
-    return stay(job, outcome, step=Step.COLLECT, delay=delay)
+    attempts = job.attempts
+    if job.step is Step.COLLECT:
+        # The result read itself says so, and gives no result; otherwise the read that failed was counted already.
+        attempts = next_attempt(job, outcome, OutcomeKind.READ_FAILED)
+    if attempts >= policy.read_attempts:
+        return end(job, outcome, JobState.HELD, at_least_possible(job.charge), Reason.UNREADABLE)
+    delay = max(outcome.retry_after or 0.0, backoff(job, max(attempts, 1), policy))
+    return stay(job, outcome, step=Step.COLLECT, attempts=attempts, delay=delay)
 
 
 def run_failed(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
@@ -56,7 +61,9 @@ def run_failed(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transi
     cancelled = outcome.error_type == RouterError.CANCELLED
     state = JobState.CANCELLED if cancelled else JobState.FAILED
     ended = end(job, outcome, state, _charge_of_failure(job, outcome.error_type), Reason.RUN_FAILED)
-    return replace(ended, error_detail=outcome.detail or job.error_detail)
+    # The status names the bucket only; the words stood in the read just before it, if that one failed of the same.
+    read_just_before = job.error_detail if job.last is OutcomeKind.READ_FAILED else None
+    return replace(ended, error_detail=outcome.detail or read_just_before)
 
 
 def _charge_of_failure(job: Job, error_type: str | None) -> Charge:
