@@ -49,6 +49,8 @@ class Settings(BaseSettings):
     max_in_flight: Annotated[int, Field(ge=1, le=10_000)] = 64
     #: Threads of one worker.
     concurrency: Annotated[int, Field(ge=1, le=256)] = 32
+    #: Whether a worker keeps to one core. Python runs one thread at a time; letting them wander costs a third more.
+    one_core: bool = True
     #: How long one call to the Router may take.
     request_timeout: Annotated[float, Field(gt=0, le=600)] = 60.0
     #: How long the download of one media file may take.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
@@ -49,6 +50,19 @@ class Parts:
         self.media.close()
 
 
+def keep_to_one_core(others: int) -> None:
+    """Let this process's threads run on one core, the one after `others` of this machine's workers.
+
+    They take turns by Python's lock in any case; when they sit on several cores each turn wakes up another core, which
+    costs a third of all processor time here. Where the system does not offer it, nothing is done.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, {cores[others % len(cores)]})
+
+
 def assemble(settings: Settings, database: Database, credential_id: int, concurrency: int) -> Parts:
     """Put a worker together from its parts."""
     host = socket.gethostname()
@@ -75,6 +89,8 @@ def assemble(settings: Settings, database: Database, credential_id: int, concurr
     app = build_app(settings, lambda: runtime)
     upkeep = UpkeepStore(database, jobs)
     bury_the_dead(upkeep, host)
+    if settings.one_core:
+        keep_to_one_core(sum(worker.host == host for worker in upkeep.workers()))
     sweeper = Sweeper(upkeep, worker, app.publisher, time.time)
     return Parts(app, runtime, sweeper, router, media)
 

@@ -14,7 +14,7 @@ from runner.core.errors import NotFound, UsageError
 from runner.core.lifecycle import decide
 from runner.core.types import BatchState, Charge, JobState, Outcome, OutcomeKind, Policy
 from runner.store.engine import Database
-from runner.store.jobs import event_values, insert_events, job_of
+from runner.store.jobs import event_values, insert_event, job_of
 
 #: Rows written in one transaction while a manifest is read.
 CHUNK = 2000
@@ -346,7 +346,7 @@ class BatchStore:
                 "wake_at": now if transition.step else None,
             },
         )
-        insert_events(connection, [event_values(job, outcome, transition, now, **told)])
+        insert_event(connection, event_values(job, outcome, transition, now, **told))
         return 1
 
     def reopen(self, batch_id: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from runner.core.errors import SettingsError, StoreError
+from runner.store.hot import Hot
 
 #: How long a writer waits for another process to finish its transaction, in seconds.
 BUSY_TIMEOUT = 30.0
@@ -30,6 +32,10 @@ class Database:
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self.engine = _sqlite_engine(self.url) if self.is_sqlite else _postgres_engine(self.url)
         self._writer = threading.Lock()
+        self._hot_writer: sqlite3.Connection | None = None
+        self._hot_readers = threading.local()
+        self._raw: list[sqlite3.Connection] = []
+        self._raw_lock = threading.Lock()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -63,8 +69,77 @@ class Database:
                 if durable:
                     connection.exec_driver_sql("PRAGMA synchronous=NORMAL")
 
+    @contextmanager
+    def hot_write(self) -> Iterator[Hot]:
+        """Like `write`, for the statements that every job runs."""
+        if not self.is_sqlite:
+            with self._hot_postgres() as hot:
+                yield hot
+            return
+        with self._writer, _translated(self.url):
+            if self._hot_writer is None:
+                self._hot_writer = self._raw_sqlite()
+            cursor = self._hot_writer.cursor()
+            cursor.execute("BEGIN IMMEDIATE")
+            try:
+                yield Hot(cursor, "sqlite")
+            except BaseException:
+                cursor.execute("ROLLBACK")
+                raise
+            else:
+                cursor.execute("COMMIT")
+            finally:
+                cursor.close()
+
+    @contextmanager
+    def hot_read(self) -> Iterator[Hot]:
+        """Like `read`, for the questions that every job asks."""
+        if not self.is_sqlite:
+            with self._hot_postgres() as hot:
+                yield hot
+            return
+        with _translated(self.url):
+            reader = getattr(self._hot_readers, "connection", None)
+            if reader is None:
+                reader = self._hot_readers.connection = self._raw_sqlite()
+            cursor = reader.cursor()
+            try:
+                yield Hot(cursor, "sqlite")
+            finally:
+                cursor.close()
+
+    def _raw_sqlite(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.url.database or ":memory:", timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+        )
+        connection.row_factory = sqlite3.Row
+        _set_pragmas(connection)
+        with self._raw_lock:
+            self._raw.append(connection)
+        return connection
+
+    @contextmanager
+    def _hot_postgres(self) -> Iterator[Hot]:
+        from psycopg.rows import dict_row
+
+        with _translated(self.url):
+            connection = self.engine.raw_connection()
+            try:
+                with connection.driver_connection.cursor(row_factory=dict_row) as cursor:  # type: ignore[union-attr]
+                    yield Hot(cursor, "postgresql")
+                connection.commit()
+            finally:
+                # What was not committed is rolled back by the pool.
+                connection.close()
+
     def close(self) -> None:
         """Give back every connection."""
+        with self._raw_lock:
+            for connection in self._raw:
+                connection.close()
+            self._raw.clear()
+        self._hot_writer = None
+        self._hot_readers = threading.local()
         self.engine.dispose()
 
     def forget_connections(self) -> None:
@@ -104,12 +179,16 @@ def _sqlite_engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: object) -> None:
-        cursor = connection.cursor()
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "cache_size=-16000"):
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
+        _set_pragmas(connection)
 
     return engine
+
+
+def _set_pragmas(connection: Any) -> None:
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "cache_size=-16000"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
 
 
 def _postgres_engine(url: URL) -> Engine:
@@ -140,17 +219,14 @@ def _translated(url: URL) -> Iterator[None]:
     """Faults of the database itself become an error that a user can act on; faults of statements stay as they are."""
     try:
         yield
-    except DBAPIError as error:
-        if type(error.orig).__name__ not in _FAULTS:
+    except Exception as error:
+        fault = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+        of_driver = type(fault).__module__.partition(".")[0] in {"sqlite3", "psycopg"}
+        if not of_driver or type(fault).__name__ not in _FAULTS:
             raise
         where = url.render_as_string(hide_password=True)
-        raise StoreError(
-            f"the database {where} does not work: {_first_line(error)}", advice="comfy-batch doctor"
-        ) from error
-
-
-def _first_line(error: DBAPIError) -> str:
-    return str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__
+        said = str(fault).strip().partition("\n")[0] or type(fault).__name__
+        raise StoreError(f"the database {where} does not work: {said}", advice="comfy-batch doctor") from error
 
 
 def ping(database: Database) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, text
 
+from runner.core.errors import NotFound
 from runner.core.rules.common import spread
 from runner.core.types import (
     IN_FLIGHT,
@@ -33,6 +33,7 @@ from runner.core.types import (
 )
 from runner.store.admission import adjust_window, admit_within, finish_batch, lock_credential
 from runner.store.engine import Database
+from runner.store.hot import Hot, Row, Sql
 from runner.store.records import AssetRecord, Claim, NewResult, Place, SavedAsset, Wake
 
 #: A message is given this long to arrive before the sweeper sends another, in seconds.
@@ -55,19 +56,24 @@ _ACTIVE = "AND EXISTS (SELECT 1 FROM batch b WHERE b.id = job.batch_id AND b.sta
 
 _BODY = ", (SELECT body FROM payload p WHERE p.job_id = job.id) AS body"
 
-_CLAIM_TO_READ = text(_CLAIM.format(more="", only="", also=""))
-_CLAIM_TO_SUBMIT = text(_CLAIM.format(more=_FIRST_SEND, only=_ACTIVE, also=_BODY))
-_UNSETTLED = text("SELECT * FROM asset WHERE job_id = :id AND state = 'expected' ORDER BY attempts, number")
+_CLAIM_TO_READ = Sql(_CLAIM.format(more="", only="", also=""))
+_CLAIM_TO_SUBMIT = Sql(_CLAIM.format(more=_FIRST_SEND, only=_ACTIVE, also=_BODY))
+_NAME = Sql("SELECT name FROM batch WHERE id = :id")
+_PLACE = Sql("SELECT asset_store, output_dir FROM batch WHERE id = :id")
+_BODY_OF = Sql("SELECT body FROM payload WHERE job_id = :id")
+_RESULT_OF = Sql("SELECT body, content_type FROM result WHERE job_id = :id")
+_MODEL = Sql("SELECT charges_on_policy_rejection, document FROM model WHERE id = :id")
+_UNSETTLED = Sql("SELECT * FROM asset WHERE job_id = :id AND state = 'expected' ORDER BY attempts, number")
 
-_WHY_NOT = text("""
+_WHY_NOT = Sql("""
 SELECT job.*, c.cool_down_until AS cool_down_until, c.blocked AS blocked
 FROM job JOIN credential c ON c.id = job.credential_id WHERE job.id = :id
 """)
-_POSTPONE = text("""
+_POSTPONE = Sql("""
 UPDATE job SET due_at = :due, wake_at = :wake WHERE id = :id AND claim_token IS NULL AND step = :step AND due_at < :due
 """)
 
-_APPLY = text("""
+_APPLY = Sql("""
 UPDATE job SET state = :state, step = :step, charge = :charge, attempts = :attempts, last = :last,
   recollects = :recollects, reason = :reason, error_type = :error_type, error_detail = :error_detail,
   due_at = :due_at, wake_at = :wake_at, claim_token = NULL, claim_owner = NULL, claim_until = NULL,
@@ -80,12 +86,12 @@ UPDATE job SET state = :state, step = :step, charge = :charge, attempts = :attem
 WHERE id = :id AND claim_token = :token
 """)
 
-_EVENT = text("""
+_EVENT = Sql("""
 INSERT INTO event (job_id, at, run, kind, state, http_status, call_id, data)
 VALUES (:job_id, :at, :run, :kind, :state, :http_status, :call_id, :data)
 """)
 
-_RESULT = text("""
+_RESULT = Sql("""
 INSERT INTO result (job_id, request_id, content_type, body, size, sha256, path, remark, notes, received_at)
 VALUES (:job_id, :request_id, :content_type, :body, :size, :sha256, :path, :remark, :notes, :now)
 ON CONFLICT (job_id) DO UPDATE SET request_id = excluded.request_id, content_type = excluded.content_type,
@@ -93,27 +99,27 @@ ON CONFLICT (job_id) DO UPDATE SET request_id = excluded.request_id, content_typ
   remark = excluded.remark, notes = excluded.notes, received_at = excluded.received_at
 """)
 # A file that is saved stays saved, whatever a later read of the result says.
-_ASSET = text("""
+_ASSET = Sql("""
 INSERT INTO asset (job_id, number, pointer, url, secondary, declared_type, state, attempts, mismatch)
 VALUES (:job_id, :number, :pointer, :url, :secondary, :declared_type, 'expected', 0, :mismatch)
 ON CONFLICT (job_id, number) DO UPDATE SET url = excluded.url, pointer = excluded.pointer, attempts = 0
 WHERE asset.state = 'expected'
 """)
-_ASSET_SETTLED = text("""
+_ASSET_SETTLED = Sql("""
 UPDATE asset SET state = :state, attempts = attempts + 1, path = :path, media_type = :media_type, size = :size,
   sha256 = :sha256, mismatch = :mismatch, error = :error, saved_at = :saved_at WHERE id = :id
 """)
-_ASSET_CONTENT = text("""
+_ASSET_CONTENT = Sql("""
 INSERT INTO asset_content (asset_id, body) VALUES (:id, :body)
 ON CONFLICT (asset_id) DO UPDATE SET body = excluded.body
 """)
-_BLOCK = text("""
+_BLOCK = Sql("""
 UPDATE credential SET blocked = :reason, blocked_detail = :detail WHERE id = :id AND blocked IS NULL
 """)
-_PAUSE = text("""
+_PAUSE = Sql("""
 UPDATE batch SET state = 'paused', pause_reason = :reason, pause_detail = :detail WHERE id = :id AND state = 'active'
 """)
-_COOL_DOWN = text("""
+_COOL_DOWN = Sql("""
 UPDATE credential SET cool_down_until = :until
 WHERE id = :id AND (cool_down_until IS NULL OR cool_down_until < :until)
 """)
@@ -143,18 +149,18 @@ class JobStore:
             "until": now + lease,
             "token": secrets.token_hex(8),
         }
-        with self._database.write() as connection:
-            row = connection.execute(statement, values).mappings().one_or_none()
+        with self._database.hot_write() as hot:
+            row = hot.row(statement, values)
             if row is None:
-                return self._too_early(connection, job_id, step, now)
+                return self._too_early(hot, job_id, step, now)
             assets: list[AssetRecord] = []
             if step is Step.FETCH:
-                assets = [_asset_of(asset) for asset in connection.execute(_UNSETTLED, {"id": job_id}).mappings()]
+                assets = [_asset_of(asset) for asset in hot.rows(_UNSETTLED, {"id": job_id})]
         body = bytes(row["body"]) if step is Step.SUBMIT else b""
         return self._claim_of(row, step, body, tuple(assets))
 
-    def _too_early(self, connection: Connection, job_id: int, step: Step, now: float) -> Wake | None:
-        row = connection.execute(_WHY_NOT, {"id": job_id}).mappings().one_or_none()
+    def _too_early(self, hot: Hot, job_id: int, step: Step, now: float) -> Wake | None:
+        row = hot.row(_WHY_NOT, {"id": job_id})
         if row is None or row["step"] != step or row["blocked"] is not None:
             return None
         if row["claim_token"] is not None and row["claim_until"] > now:
@@ -165,10 +171,10 @@ class JobStore:
         if due <= now:
             return None
         wake_at = _wake_at(due, due - now)
-        connection.execute(_POSTPONE, {"id": job_id, "step": step.value, "due": due, "wake": wake_at})
+        hot.run(_POSTPONE, {"id": job_id, "step": step.value, "due": due, "wake": wake_at})
         return self._wake_of(row, step, due - now)
 
-    def _claim_of(self, row: RowMapping, step: Step, body: bytes, assets: tuple[AssetRecord, ...]) -> Claim:
+    def _claim_of(self, row: Row, step: Step, body: bytes, assets: tuple[AssetRecord, ...]) -> Claim:
         return Claim(
             token=row["claim_token"],
             until=row["claim_until"],
@@ -190,54 +196,52 @@ class JobStore:
             assets=assets,
         )
 
-    def _wake_of(self, row: RowMapping, step: Step, delay: float) -> Wake:
+    def _wake_of(self, row: Row, step: Step, delay: float) -> Wake:
         name = self.batch_name(row["batch_id"])
         return Wake(row["id"], step, name, row["row"], delay, row["queue_position"])
 
     def batch_name(self, batch_id: str) -> str:
         """The name that people know a batch by."""
         if batch_id not in self._names:
-            with self._database.read() as connection:
-                found = connection.execute(text("SELECT name FROM batch WHERE id = :id"), {"id": batch_id})
-                self._names[batch_id] = found.scalar_one()
+            row = self._ask(_NAME, batch_id)
+            self._names[batch_id] = row["name"]
         return self._names[batch_id]
 
     def place(self, batch_id: str) -> Place:
         """Where a batch's media go."""
         if batch_id not in self._places:
-            with self._database.read() as connection:
-                found = connection.execute(
-                    text("SELECT asset_store, output_dir FROM batch WHERE id = :id"), {"id": batch_id}
-                ).one()
-            self._places[batch_id] = Place(found[0], found[1])
+            row = self._ask(_PLACE, batch_id)
+            self._places[batch_id] = Place(row["asset_store"], row["output_dir"])
         return self._places[batch_id]
 
     def body(self, job_id: int) -> bytes:
         """The exact bytes of the job's request body."""
-        with self._database.read() as connection:
-            found = connection.execute(text("SELECT body FROM payload WHERE job_id = :id"), {"id": job_id})
-            return bytes(found.scalar_one())
+        return bytes(self._ask(_BODY_OF, job_id)["body"])
 
     def result_document(self, job_id: int) -> Document:
-        """The job's result as it was received."""
-        with self._database.read() as connection:
-            found = connection.execute(text("SELECT body, content_type FROM result WHERE job_id = :id"), {"id": job_id})
-            body, content_type = found.one()
-            return Document(bytes(body), content_type)
+        """The job's result as it was received. Raises `NotFound` while there is none."""
+        row = self._ask(_RESULT_OF, job_id)
+        return Document(bytes(row["body"]), row["content_type"])
 
     def charges_on_policy_rejection(self, model: str) -> str:
         """The catalog's word for the model: yes, no or unknown."""
-        with self._database.read() as connection:
-            found = connection.execute(
-                text("SELECT charges_on_policy_rejection FROM model WHERE id = :id"), {"id": model}
-            )
-            return found.scalar_one_or_none() or "unknown"
+        row = self._look(_MODEL, model)
+        return row["charges_on_policy_rejection"] if row else "unknown"
 
     def output_schema_document(self, model: str) -> str | None:
         """The model's own OpenAPI document as it was fetched; `None` where there is none."""
-        with self._database.read() as connection:
-            found = connection.execute(text("SELECT document FROM model WHERE id = :id"), {"id": model})
-            return found.scalar_one_or_none()
+        row = self._look(_MODEL, model)
+        return row["document"] if row else None
+
+    def _look(self, statement: Sql, key: object) -> Row | None:
+        with self._database.hot_read() as hot:
+            return hot.row(statement, {"id": key})
+
+    def _ask(self, statement: Sql, key: object) -> Row:
+        row = self._look(statement, key)
+        if row is None:
+            raise NotFound(f"nothing is kept under {key}", advice="comfy-batch status")
+        return row
 
     def apply(
         self,
@@ -254,17 +258,16 @@ class JobStore:
         Returns the messages to send: the job's own next step, and the jobs that the window lets in. `None` means
         that the claim was lost in the meantime, and nothing was written.
         """
-        with self._database.write() as connection:
-            changed = connection.execute(_APPLY, _applied(claim, outcome, transition, now)).rowcount
-            if not changed:
+        with self._database.hot_write() as hot:
+            if not hot.run(_APPLY, _applied(claim, outcome, transition, now)):
                 return None
-            self._tell(connection, claim, outcome, transition, now)
+            self._tell(hot, claim, outcome, transition, now)
             if result is not None:
-                _keep_result(connection, claim, outcome, result, now)
-            _keep_assets(connection, claim, transition, asset, now)
-            return self._follow_up(connection, claim, outcome, transition, now)
+                _keep_result(hot, claim, outcome, result, now)
+            _keep_assets(hot, claim, transition, asset, now)
+            return self._follow_up(hot, claim, outcome, transition, now)
 
-    def _tell(self, connection: Connection, claim: Claim, outcome: Outcome, transition: Transition, now: float) -> None:
+    def _tell(self, hot: Hot, claim: Claim, outcome: Outcome, transition: Transition, now: float) -> None:
         waiting_as_before = (
             outcome.kind is OutcomeKind.NOT_READY
             and claim.job.last is OutcomeKind.NOT_READY
@@ -272,11 +275,9 @@ class JobStore:
         )
         if waiting_as_before:
             return
-        connection.execute(_EVENT, _event(claim.job, outcome, transition, now))
+        hot.run(_EVENT, _event(claim.job, outcome, transition, now))
 
-    def _follow_up(
-        self, connection: Connection, claim: Claim, outcome: Outcome, transition: Transition, now: float
-    ) -> list[Wake]:
+    def _follow_up(self, hot: Hot, claim: Claim, outcome: Outcome, transition: Transition, now: float) -> list[Wake]:
         wakes = []
         if transition.step is not None and transition.pause is None and transition.delay <= LONGEST_COUNTDOWN:
             wakes.append(
@@ -285,17 +286,17 @@ class JobStore:
         leaves = claim.job.state in IN_FLIGHT and transition.state not in IN_FLIGHT
         if leaves or transition.window is not Window.KEEP or transition.pause or transition.cool_down:
             # Locks are taken in one order everywhere: job, credential, batch.
-            credential = lock_credential(connection, claim.credential_id)
-            _keep_pauses(connection, claim, outcome, transition, now)
-            credential = adjust_window(connection, credential, transition.window, now)
+            credential = lock_credential(hot, claim.credential_id)
+            _keep_pauses(hot, claim, outcome, transition, now)
+            credential = adjust_window(hot, credential, transition.window, now)
             if leaves and transition.pause is None:
-                wakes.extend(admit_within(connection, credential, now, self.batch_name))
+                wakes.extend(admit_within(hot, credential, now, self.batch_name))
         if transition.state in TERMINAL:
-            finish_batch(connection, claim.batch_id, now)
+            finish_batch(hot, claim.batch_id, now)
         return wakes
 
 
-def job_of(row: RowMapping) -> Job:
+def job_of(row: Row | RowMapping) -> Job:
     """A row of the job table as a decision sees it."""
     return Job(
         id=row["id"],
@@ -319,13 +320,12 @@ def event_values(job: Job, outcome: Outcome, transition: Transition, now: float,
     return _event(job, outcome, transition, now, **data)
 
 
-def insert_events(connection: Connection, events: Sequence[dict[str, Any]]) -> None:
-    """Add lines to the stories of jobs."""
-    if events:
-        connection.execute(_EVENT, events)
+def insert_event(connection: Connection, event: dict[str, Any]) -> None:
+    """Add a line to the story of a job, outside the hot path."""
+    connection.execute(text(_EVENT.sqlite), event)
 
 
-def _asset_of(row: RowMapping) -> AssetRecord:
+def _asset_of(row: Row) -> AssetRecord:
     source = MediaSource(row["pointer"], row["url"], bool(row["secondary"]), row["declared_type"])
     return AssetRecord(row["id"], row["number"], source, AssetState(row["state"]), row["attempts"])
 
@@ -393,9 +393,9 @@ def _event(job: Job, outcome: Outcome, transition: Transition, now: float, **dat
     }
 
 
-def _keep_result(connection: Connection, claim: Claim, outcome: Outcome, result: NewResult, now: float) -> None:
+def _keep_result(hot: Hot, claim: Claim, outcome: Outcome, result: NewResult, now: float) -> None:
     body = result.document.body
-    connection.execute(
+    hot.run(
         _RESULT,
         {
             "job_id": claim.job.id,
@@ -411,7 +411,7 @@ def _keep_result(connection: Connection, claim: Claim, outcome: Outcome, result:
         },
     )
     if result.media:
-        connection.execute(
+        hot.run_many(
             _ASSET,
             [
                 {
@@ -428,12 +428,10 @@ def _keep_result(connection: Connection, claim: Claim, outcome: Outcome, result:
         )
 
 
-def _keep_assets(
-    connection: Connection, claim: Claim, transition: Transition, asset: SavedAsset | None, now: float
-) -> None:
+def _keep_assets(hot: Hot, claim: Claim, transition: Transition, asset: SavedAsset | None, now: float) -> None:
     if asset is not None and transition.asset is not None:
         saved = transition.asset is AssetState.SAVED
-        connection.execute(
+        hot.run(
             _ASSET_SETTLED,
             {
                 "id": asset.asset_id,
@@ -448,15 +446,15 @@ def _keep_assets(
             },
         )
         if saved and asset.content is not None:
-            connection.execute(_ASSET_CONTENT, {"id": asset.asset_id, "body": asset.content})
+            hot.run(_ASSET_CONTENT, {"id": asset.asset_id, "body": asset.content})
 
 
-def _keep_pauses(connection: Connection, claim: Claim, outcome: Outcome, transition: Transition, now: float) -> None:
+def _keep_pauses(hot: Hot, claim: Claim, outcome: Outcome, transition: Transition, now: float) -> None:
     if transition.cool_down is not None:
-        connection.execute(_COOL_DOWN, {"id": claim.credential_id, "until": now + transition.cool_down})
+        hot.run(_COOL_DOWN, {"id": claim.credential_id, "until": now + transition.cool_down})
     if transition.pause is not None:
         whole = transition.pause.whole_credential
-        connection.execute(
+        hot.run(
             _BLOCK if whole else _PAUSE,
             {
                 "id": claim.credential_id if whole else claim.batch_id,

@@ -152,8 +152,8 @@ class Queries:
         """The batch in numbers."""
         counts = self.counts(batch.id)
         with self._database.read() as connection:
-            charges: dict[str, int] = dict(connection.execute(_CHARGES, {"id": batch.id}).tuples().all())
-            assets: dict[str, int] = dict(connection.execute(_ASSETS, {"id": batch.id}).tuples().all())
+            charges: dict[str, int] = {row[0]: row[1] for row in connection.execute(_CHARGES, {"id": batch.id})}
+            assets: dict[str, int] = {row[0]: row[1] for row in connection.execute(_ASSETS, {"id": batch.id})}
         return Summary(
             batch,
             counts,

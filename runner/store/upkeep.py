@@ -9,6 +9,7 @@ from sqlalchemy import text
 from runner.core.types import Step
 from runner.store.admission import admit_within, finish_batch, lock_credential
 from runner.store.engine import Database
+from runner.store.hot import Row, Sql
 from runner.store.jobs import GRACE, JobStore
 from runner.store.records import Wake
 
@@ -26,20 +27,20 @@ WHERE j.credential_id = :credential AND j.wake_at <= :now AND j.step IS NOT NULL
   AND c.blocked IS NULL AND (c.cool_down_until IS NULL OR c.cool_down_until <= :now)
 ORDER BY CASE j.step WHEN 'fetch' THEN 0 WHEN 'submit' THEN 2 ELSE 1 END, j.wake_at LIMIT :most
 """
-_SELECT_DUE = {"sqlite": text(_DUE), "postgresql": text(_DUE + " FOR UPDATE OF j SKIP LOCKED")}
-_WOKEN = text("UPDATE job SET wake_at = :wake WHERE id = :id")
+_SELECT_DUE = Sql(_DUE, postgresql_suffix=" FOR UPDATE OF j SKIP LOCKED")
+_WOKEN = Sql("UPDATE job SET wake_at = :wake WHERE id = :id")
 _SEEN = text("""
 INSERT INTO worker (id, credential_id, host, pid, concurrency, started_at, seen_at)
 VALUES (:id, :credential_id, :host, :pid, :concurrency, :now, :now)
 ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
 """)
-_DEAD = text("SELECT id FROM worker WHERE seen_at < :before")
-_DEAD_CLAIMS = text("""
+_DEAD = Sql("SELECT id FROM worker WHERE seen_at < :before")
+_DEAD_CLAIMS = Sql("""
 UPDATE job SET claim_token = NULL, claim_owner = NULL, claim_until = NULL, wake_at = :now
 WHERE claim_owner IS NOT NULL AND claim_owner NOT IN (SELECT id FROM worker WHERE seen_at >= :before)
 """)
 _DROP_LEASES = text("DELETE FROM lease WHERE holder = :id")
-_FORGET_WORKER = text("DELETE FROM worker WHERE id = :id")
+_FORGET_WORKER = Sql("DELETE FROM worker WHERE id = :id")
 _RELEASE_CLAIMS = text("""
 UPDATE job SET claim_token = NULL, claim_owner = NULL, claim_until = NULL, wake_at = :now WHERE claim_owner = :id
 """)
@@ -49,7 +50,7 @@ ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.unti
 WHERE lease.holder = excluded.holder OR lease.until < :now
 """)
 _DROP_LEASE = text("DELETE FROM lease WHERE name = :name AND holder = :holder")
-_OPEN_BATCHES = text("""
+_OPEN_BATCHES = Sql("""
 SELECT id FROM batch WHERE credential_id = :id AND state IN ('active', 'cancelling') AND total IS NOT NULL
 """)
 
@@ -101,7 +102,7 @@ class UpkeepStore:
         with self._database.write() as connection:
             connection.execute(_DROP_LEASES, {"id": worker_id})
             connection.execute(_RELEASE_CLAIMS, {"id": worker_id, "now": now})
-            connection.execute(_FORGET_WORKER, {"id": worker_id})
+            connection.execute(text(_FORGET_WORKER.sqlite), {"id": worker_id})
 
     def workers(self) -> list[WorkerInfo]:
         """Every worker that has not taken its leave."""
@@ -120,22 +121,21 @@ class UpkeepStore:
 
     def sweep(self, credential_id: int, now: float) -> list[Wake]:
         """Free the claims of dead workers, let jobs into the window, and find every job whose message is missing."""
-        with self._database.write() as connection:
+        with self._database.hot_write() as hot:
             before = {"before": now - WORKER_TIMEOUT, "now": now}
-            connection.execute(_DEAD_CLAIMS, before)
-            for (worker_id,) in connection.execute(_DEAD, before).all():
-                connection.execute(_FORGET_WORKER, {"id": worker_id})
+            hot.run(_DEAD_CLAIMS, before)
+            for worker in hot.rows(_DEAD, before):
+                hot.run(_FORGET_WORKER, {"id": worker["id"]})
             # Locks are taken in one order everywhere: job, credential, batch.
-            values = {"credential": credential_id, "now": now, "most": SWEEP_LIMIT}
-            due = connection.execute(_SELECT_DUE[connection.dialect.name], values).all()
-            if due:
-                connection.execute(_WOKEN, [{"id": row[0], "wake": now + 2 * GRACE} for row in due])
-            wakes = [
-                Wake(job_id, Step(step), self._jobs.batch_name(batch_id), row, 0.0, position)
-                for job_id, step, batch_id, row, position in due
-            ]
-            credential = lock_credential(connection, credential_id)
-            wakes.extend(admit_within(connection, credential, now, self._jobs.batch_name))
-            for (batch_id,) in connection.execute(_OPEN_BATCHES, {"id": credential_id}).all():
-                finish_batch(connection, batch_id, now)
+            due = hot.rows(_SELECT_DUE, {"credential": credential_id, "now": now, "most": SWEEP_LIMIT})
+            hot.run_many(_WOKEN, [{"id": job["id"], "wake": now + 2 * GRACE} for job in due])
+            wakes = [self._wake(job) for job in due]
+            credential = lock_credential(hot, credential_id)
+            wakes.extend(admit_within(hot, credential, now, self._jobs.batch_name))
+            for batch in hot.rows(_OPEN_BATCHES, {"id": credential_id}):
+                finish_batch(hot, batch["id"], now)
             return wakes
+
+    def _wake(self, job: Row) -> Wake:
+        name = self._jobs.batch_name(job["batch_id"])
+        return Wake(job["id"], Step(job["step"]), name, job["row"], 0.0, job["queue_position"])
