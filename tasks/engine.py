@@ -28,7 +28,7 @@ from runner.store.upkeep import UpkeepStore, WorkerInfo
 from tasks.app import build_app, watch_with
 from tasks.pacing import FirstRead
 from tasks.steps import Runtime
-from tasks.upkeep import Sweeper
+from tasks.upkeep import Sweeper, join
 
 #: How long a worker may take to start or to stop, in seconds.
 PATIENCE = 10.0
@@ -172,7 +172,7 @@ class EmbeddedEngine:
         # The worker looks up when a message comes, else every two seconds, and once more before it stops: two messages,
         # for a job that does not exist.
         self.parts.app.publisher.publish([Wake(0, Step.STATUS, "", 0)] * 2)
-        self._thread.join(PATIENCE)
+        join(self._thread, PATIENCE)
         self.parts.sweeper.stop()
         self.parts.close()
 

@@ -18,6 +18,14 @@ INTERVAL = 1.0
 LEASE = 5.0
 
 
+def join(thread: threading.Thread, seconds: float) -> None:
+    """Wait for a thread in slices: a signal that comes as a long wait begins would be heard only at its end."""
+    for _ in range(int(seconds * 10)):
+        thread.join(0.1)
+        if not thread.is_alive():
+            return
+
+
 class Sweeper:
     """Shows the worker as alive and, while it holds the credential's lease, sweeps."""
 
@@ -62,7 +70,7 @@ class Sweeper:
         """Stop looking, and give the office and the worker's claims back."""
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=INTERVAL + 10)
+            join(self._thread, INTERVAL + 10)
         try:
             self._store.drop_lease(self._lease, self._worker.id)
             self._store.gone(self._worker.id, self._clock())

@@ -29,7 +29,7 @@ def part(ours: str = "", libraries: str = "") -> Part:
 #: From the bottom up. A module belongs to the longest name here that its own name begins with.
 PARTS = {
     "runner.core": part(libraries="pydantic"),
-    "runner.store": part("runner.core", "sqlmodel sqlalchemy alembic"),
+    "runner.store": part("runner.core", "sqlmodel sqlalchemy alembic psycopg"),
     "runner.router": part("runner.core", "httpx"),
     "runner.assets": part("runner.core"),
     "runner.report": part("runner.core runner.store", "jinja2"),
@@ -48,6 +48,7 @@ ONE_HOME = {
     "sqlmodel": "runner.store",
     "sqlalchemy": "runner.store",
     "alembic": "runner.store",
+    "psycopg": "runner.store",
     "httpx": "runner.router",
     "starlette": "runner.simulator",
     "uvicorn": "runner.simulator",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,15 +30,38 @@ INTERRUPTED = 130
 PING = 1.0
 
 
+class Interrupts:
+    """Whether the user wants to stop. Free of locks: a signal can come while the main thread holds any of them."""
+
+    def __init__(self) -> None:
+        self._noted = False
+
+    def note(self) -> None:
+        """The user wants to stop."""
+        self._noted = True
+
+    def is_set(self) -> bool:
+        """Whether that was noted."""
+        return self._noted
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep for so long, or until it is noted; returns whether it was."""
+        until = time.monotonic() + seconds
+        while not self._noted and (left := until - time.monotonic()) > 0:
+            # A signal interrupts a sleep only after its handler has returned, so the slices are short.
+            time.sleep(min(left, 0.1))
+        return self._noted
+
+
 @contextmanager
-def interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C or SIGTERM sets the event; a second one leaves the process at once, the database being as it is."""
-    event = threading.Event()
+def interrupts() -> Iterator[Interrupts]:
+    """Ctrl-C or SIGTERM is noted; a second one leaves the process at once, the database being as it is."""
+    event = Interrupts()
 
     def on_signal(number: int, _frame: object) -> None:
         if event.is_set():
             os._exit(INTERRUPTED)
-        event.set()
+        event.note()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -86,7 +108,7 @@ def work(context: Context, batch: BatchRecord, *, wait: float | None, as_json: b
     return report(context, batch, ended, mine=mine, as_json=as_json)
 
 
-def _work_here(context: Context, batch: BatchRecord, interrupted: threading.Event, wait: float | None) -> Ended:
+def _work_here(context: Context, batch: BatchRecord, interrupted: Interrupts, wait: float | None) -> Ended:
     from tasks.engine import EmbeddedEngine
 
     settings = context.settings

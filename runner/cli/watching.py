@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -39,6 +39,14 @@ _COLOURS = (
     (JobState.HELD, "bright_red"),
     (JobState.PENDING, "bright_black"),
 )
+
+
+class Stop(Protocol):
+    """How the user says that it is enough."""
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep for so long, or until the user says so; returns whether that was said."""
+        ...
 
 
 class Ended(Enum):
@@ -90,7 +98,7 @@ def watch(
     batch_id: str,
     *,
     console: Console,
-    interrupted: threading.Event,
+    interrupted: Stop,
     wait: float | None = None,
     alive: Callable[[], bool] = lambda: True,
 ) -> Ended:
