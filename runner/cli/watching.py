@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -153,7 +152,8 @@ class _LiveView(_View):
         self._live.stop()
 
     def _render(self, batch: BatchRecord, counts: Counts, rate: float) -> None:
-        self._live.update(progress_screen(batch, counts, rate, self._console.width), refresh=True)
+        cell = "█" if _can_print("█", self._console.encoding) else "#"
+        self._live.update(progress_screen(batch, counts, rate, self._console.width, cell), refresh=True)
 
 
 class _PlainView(_View):
@@ -202,7 +202,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.0f} d"
 
 
-def progress_screen(batch: BatchRecord, counts: Counts, rate: float, width: int) -> RenderableType:
+def progress_screen(batch: BatchRecord, counts: Counts, rate: float, width: int, cell: str) -> RenderableType:
     """The name, a bar with a colour for each state, and the counts in the same colours."""
     total = max(counts.total, 1)
     done = done_of(counts)
@@ -222,14 +222,14 @@ def progress_screen(batch: BatchRecord, counts: Counts, rate: float, width: int)
         seen += count
         cells = round(room * seen / total) - drawn
         drawn += cells
-        bar.append("█" * cells if _can_print("█") else "#" * cells, style=colour)
+        bar.append(cell * cells, style=colour)
         legend.append(f"{count:,} {state.value}  ", style=colour)
     return Group(head, bar, legend)
 
 
-def _can_print(character: str) -> bool:
+def _can_print(character: str, encoding: str) -> bool:
     try:
-        character.encode(sys.stderr.encoding or "ascii")
+        character.encode(encoding)
     except UnicodeEncodeError:
         return False
     return True
