@@ -5,8 +5,10 @@ from __future__ import annotations
 import httpx
 
 from runner.core.wire import HttpRequest, HttpResponse, NoResponse, Reply, origin_of
-from runner.router.connections import ClientPile
+from runner.router.connections import Pile
 
+#: What every call says of itself.
+_HEADERS = {"User-Agent": "comfy-batch", "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
 #: Faults that come before the first byte of the request could leave this machine.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
@@ -21,7 +23,7 @@ class RouterClient:
         self._origin = origin_of(base_url)
         self._key = api_key
         limits = httpx.Timeout(timeout, connect=min(10.0, timeout), pool=timeout)
-        self._pile = ClientPile(limits, headers={"User-Agent": "comfy-batch"}, transport=transport)
+        self._pile = Pile(limits, transport=transport)
 
     def __repr__(self) -> str:
         return f"RouterClient({self.base_url!r})"
@@ -33,15 +35,15 @@ class RouterClient:
         """
         if origin_of(request.url) != self._origin:
             raise ValueError("the key is for the Router's own origin only")
-        headers = {**request.headers, "X-API-Key": self._key}
+        headers = {**_HEADERS, **request.headers, "X-API-Key": self._key}
         try:
-            with self._pile.client() as client:
-                response = client.request(request.method, request.url, headers=headers, content=request.content)
+            with self._pile.send(request.method, request.url, headers, request.content) as response:
+                body = response.read()
         except _NOT_SENT as error:
             return NoResponse(_cause(error), sent=False)
         except httpx.HTTPError as error:
             return NoResponse(_cause(error), sent=True)
-        return HttpResponse(response.status_code, _lower(response.headers), response.content)
+        return HttpResponse(response.status_code, _lower(response.headers), body)
 
     def close(self) -> None:
         """Give the connections back."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 
 import httpx
 
-from runner.router.connections import ClientPile
+from runner.router.connections import Pile
 
 #: Redirects that are followed before a link counts as dead.
 LONGEST_CHAIN = 5
+#: Nothing is asked to be compressed: media is, and its length can then be checked.
+_HEADERS = {"User-Agent": "comfy-batch", "Accept": "*/*", "Accept-Encoding": "identity"}
 #: Bytes read at a time.
 CHUNK = 256 * 1024
 
@@ -50,10 +52,7 @@ class MediaClient:
     ) -> None:
         self._timeout = timeout
         self._monotonic = monotonic
-        limits = httpx.Timeout(min(30.0, timeout), connect=10.0, pool=timeout)
-        # Nothing is asked to be compressed: media is, and its length can then be checked.
-        headers = {"User-Agent": "comfy-batch", "Accept": "*/*", "Accept-Encoding": "identity"}
-        self._pile = ClientPile(limits, headers=headers, transport=transport)
+        self._pile = Pile(httpx.Timeout(min(30.0, timeout), connect=10.0, pool=timeout), transport=transport)
 
     @contextmanager
     def download(self, url: str) -> Iterator[MediaReply]:
@@ -63,27 +62,26 @@ class MediaClient:
         from within `chunks`; and `ValueError` for a link that is not http or https, or that redirects in circles.
         """
         deadline = self._monotonic() + self._timeout
-        with self._pile.client() as client:
+        with ExitStack() as stack:
             try:
-                response = self._follow(client, url)
+                response = self._follow(stack, url)
             except httpx.InvalidURL as error:
                 raise ValueError("the link is not an address") from error
             except httpx.HTTPError as error:
                 raise MediaInterrupted(_cause(error)) from error
-            try:
-                headers = {name.lower(): value for name, value in response.headers.items()}
-                yield MediaReply(response.status_code, headers, self._chunks(response, deadline))
-            finally:
-                response.close()
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            yield MediaReply(response.status_code, headers, self._chunks(response, deadline))
 
-    def _follow(self, client: httpx.Client, url: str) -> httpx.Response:
+    def _follow(self, stack: ExitStack, url: str) -> httpx.Response:
         for _ in range(LONGEST_CHAIN):
             if urlsplit(url).scheme not in {"http", "https"}:
                 raise ValueError("the link is neither https nor http")
-            response = client.send(client.build_request("GET", url), stream=True)
+            exchange = self._pile.send("GET", url, _HEADERS)
+            response = exchange.__enter__()
             if not response.has_redirect_location:
+                stack.push(exchange)
                 return response
-            response.close()
+            exchange.__exit__(None, None, None)
             target = urljoin(url, response.headers["location"])
             if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
                 raise ValueError("the link redirects from https to http")

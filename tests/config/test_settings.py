@@ -26,6 +26,7 @@ EVERY_SETTING: list[tuple[str, str, str, Any]] = [
     ("asset_store", "COMFY_BATCH_ASSET_STORE", "database", "database"),
     ("max_in_flight", "COMFY_BATCH_MAX_IN_FLIGHT", "7", 7),
     ("concurrency", "COMFY_BATCH_CONCURRENCY", "3", 3),
+    ("one_core", "COMFY_BATCH_ONE_CORE", "false", False),
     ("request_timeout", "COMFY_BATCH_REQUEST_TIMEOUT", "12.5", 12.5),
     ("download_timeout", "COMFY_BATCH_DOWNLOAD_TIMEOUT", "99", 99.0),
     ("max_asset_bytes", "COMFY_BATCH_MAX_ASSET_BYTES", "1000", 1000),

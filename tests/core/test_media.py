@@ -49,15 +49,14 @@ class TestShapesOfOutputs:
         assert primary(found) == case["primary"]
         assert extra(found) == case.get("secondary", [])
 
-    @pytest.mark.parametrize(
-        "case", [pytest.param(c, id=f"{c['model']}-{c.get('variant', 'plain')}") for c in lines_of(PUBLISHED)]
-    )
-    def test_published_examples_come_out_exactly(self, case: Case) -> None:
-        inputs = json.dumps(case.get("input_example", {})).encode()
-        for given_inputs in (b"", inputs):
-            found = find_media(as_json(case["output_example"]), model=case["model"], inputs=given_inputs)
-            assert sorted(primary(found) + extra(found)) == sorted(case["asset_pointers"])
-            assert sorted(extra(found)) == sorted(case.get("secondary_pointers", []))
+    def test_published_examples_come_out_exactly(self) -> None:
+        # They lie beside the project; where they do not, our own of the same shapes above are what is tested.
+        for case in lines_of(PUBLISHED):
+            name = f"{case['model']} {case.get('variant', '')}"
+            for inputs in (b"", json.dumps(case.get("input_example", {})).encode()):
+                found = find_media(as_json(case["output_example"]), model=case["model"], inputs=inputs)
+                assert sorted(primary(found) + extra(found)) == sorted(case["asset_pointers"]), name
+                assert sorted(extra(found)) == sorted(case.get("secondary_pointers", [])), name
 
     def test_the_media_type_beside_a_file_is_kept(self) -> None:
         (found,) = find_media(as_json({"images": [{"url": "https://a.invalid/x", "content_type": "image/webp"}]}))

@@ -56,7 +56,7 @@ class TestWhatIsSent:
         router.close()
         (request,) = loopback_host.requests
         sent = head_of(request)
-        assert set(sent) == {"host", "accept", "accept-encoding", "connection", "user-agent"}
+        assert set(sent) == {"host", "accept", "accept-encoding", "user-agent"}
         assert sent["accept-encoding"] == "identity"
         assert b"comfyui-secret" not in request
 
