@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from runner.core.lifecycle import decide
 from runner.core.types import Job, JobState, Outcome, OutcomeKind, Policy, Window
 from runner.core.window import grown, shrunk
-from runner.store.hot import Hot, Row, Sql
+from runner.store.hot import IN_FLIGHT_SQL, Hot, Row, Sql
 from runner.store.records import Wake
-from runner.store.tables import IN_FLIGHT_SQL
 
 #: What admission makes of a pending job, decided once for all of them.
 _ADMITTED = decide(Job(0, JobState.PENDING), Outcome(OutcomeKind.ADMITTED), 0.0, Policy())

@@ -15,6 +15,9 @@ from typing import Any, Protocol
 Row = Mapping[str, Any]
 Values = Mapping[str, Any]
 
+#: States in which a job takes a place in the window; the same set as `runner.core.types.IN_FLIGHT`.
+IN_FLIGHT_SQL = "state IN ('submitting', 'queued', 'running')"
+
 _NAMED = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 
 

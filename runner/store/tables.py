@@ -5,8 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Double, Index, LargeBinary, Text, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
-#: States in which a job takes a place in the window; the same set as `runner.core.types.IN_FLIGHT`.
-IN_FLIGHT_SQL = "state IN ('submitting', 'queued', 'running')"
+from runner.store.hot import IN_FLIGHT_SQL
 
 
 def _time(*, nullable: bool = True) -> Column[float]:
