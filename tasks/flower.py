@@ -31,6 +31,8 @@ def run_flower(settings: Settings) -> int:
         f"--port={settings.flower_port}",
         # Tells the workers to report their tasks; they go on until they are started anew.
         "--enable_events=True",
+        # Batch and row stand in the arguments, and `eta` says when a poll is due.
+        "--tasks_columns=name,kwargs,state,received,eta,runtime,worker",
         f"--logging={settings.log_level}",
     ]
     if password is None:

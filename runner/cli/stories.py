@@ -21,8 +21,8 @@ from runner.cli.output import (
     print_summary,
     summary_document,
 )
-from runner.cli.watching import duration
-from runner.core.types import JobState
+from runner.cli.watching import duration, has_stopped
+from runner.core.types import BatchState, JobState
 from runner.store.batches import BatchRecord
 from runner.store.queries import EventView, JobView
 
@@ -68,9 +68,11 @@ def status_of(context: Context, batch: BatchRecord, *, as_json: bool) -> int:
     if slowest is not None:
         row, since = slowest
         out.print(f"  slowest  row {row}, for {duration(time.time() - since)} now")
-    if summary.counts.moving and not context.upkeep.live_workers(batch.credential_id, time.time()):
-        out.print("  [yellow]no worker is at work on it[/]")
-    print_next(summary)
+    workers = context.upkeep.live_workers(batch.credential_id, time.time())
+    if batch.state is BatchState.ACTIVE and workers and not has_stopped(batch, summary.counts):
+        out.print(f"  workers  {workers} at work")
+    else:
+        print_next(summary)
     return exit_status(summary)
 
 
