@@ -32,6 +32,9 @@ def celery_config(settings: Settings) -> dict[str, Any]:
         "task_acks_late": True,
         "task_reject_on_worker_lost": True,
         "worker_prefetch_multiplier": 1,
+        # While Celery's timer sleeps until one poll is due it does not see a sooner one that came meanwhile, so it
+        # shall not sleep for long.
+        "worker_timer_precision": 0.05,
         "worker_send_task_events": settings.task_events,
         "task_send_sent_event": False,
         "worker_hijack_root_logger": False,
@@ -51,7 +54,7 @@ def celery_config(settings: Settings) -> dict[str, Any]:
 def _transport_options(broker: str) -> dict[str, Any]:
     if broker.startswith("memory:"):
         # The default is a second of silence between looks.
-        return {"polling_interval": 0.002}
+        return {"polling_interval": 0.005}
     if broker.startswith(("redis", "rediss", "unix", "socket")):
         return {
             # A message that a dead worker held is owed by the database anyway; without acknowledgements Redis does

@@ -46,7 +46,7 @@ class Settings(BaseSettings):
     #: Where media go: `files` (below the output folder) or `database`.
     asset_store: str = "files"
     #: How many jobs of one account may be between submitting and collected.
-    max_in_flight: Annotated[int, Field(ge=1, le=10_000)] = 64
+    max_in_flight: Annotated[int, Field(ge=1, le=10_000)] = 100
     #: Threads of one worker.
     concurrency: Annotated[int, Field(ge=1, le=256)] = 32
     #: Whether a worker keeps to one core. Python runs one thread at a time; letting them wander costs a third more.

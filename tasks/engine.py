@@ -165,6 +165,12 @@ class EmbeddedEngine:
         """Whether the worker still works."""
         return self._thread.is_alive()
 
+    def _wake_timer(self) -> None:
+        # Celery's timer, where it waits for nothing, sees only once a second that it shall stop.
+        timer = self._controller.timer
+        with timer.mutex:
+            timer.not_empty.notify()
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -172,7 +178,7 @@ class EmbeddedEngine:
         # The worker looks up when a message comes, else every two seconds, and once more before it stops: two messages,
         # for a job that does not exist.
         self.parts.app.publisher.publish([Wake(0, Step.STATUS, "", 0)] * 2)
-        join(self._thread, PATIENCE)
+        join(self._thread, PATIENCE, meanwhile=self._wake_timer)
         self.parts.sweeper.stop()
         self.parts.close()
 

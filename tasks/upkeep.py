@@ -18,10 +18,11 @@ INTERVAL = 1.0
 LEASE = 5.0
 
 
-def join(thread: threading.Thread, seconds: float) -> None:
+def join(thread: threading.Thread, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> None:
     """Wait for a thread in slices: a signal that comes as a long wait begins would be heard only at its end."""
-    for _ in range(int(seconds * 10)):
-        thread.join(0.1)
+    for _ in range(int(seconds * 20)):
+        meanwhile()
+        thread.join(0.05)
         if not thread.is_alive():
             return
 

@@ -20,7 +20,7 @@ from runner.store.batches import BatchRecord
 from runner.store.queries import Counts
 
 #: Seconds between two looks at the database.
-LOOK = 0.5
+LOOK = 0.25
 #: Seconds between two plain lines where there is no terminal.
 PLAIN_LINE = 5.0
 #: Rate and time left are told from the last minute.

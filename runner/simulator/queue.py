@@ -219,8 +219,14 @@ class SimulatedQueue:
         if run.status is Status.IN_PROGRESS:
             remaining = min(run.finish - self._now, own)
             return max(1, math.ceil(remaining))
-        rounds = self.position(run) // self._config.concurrency + 1
-        return max(1, min(_LONGEST_QUEUED_WAIT, math.ceil(rounds * own + own)))
+        rounds, place = divmod(self.position(run), self._config.concurrency)
+        first = min(self._end_of(place) - self._now, own)
+        return max(1, min(_LONGEST_QUEUED_WAIT, math.ceil(first + rounds * own + own)))
+
+    def _end_of(self, place: int) -> float:
+        """When the running request ends that is number `place`, from 0, to do so; never, where none is known to."""
+        ends = heapq.nsmallest(place + 1, self._ends)
+        return ends[place][0] if place < len(ends) else math.inf
 
     def count_read(self, run: Run) -> None:
         """A read arrived; notes it when it came before the wait that the last answer named was over."""
