@@ -12,6 +12,7 @@ from kombu.exceptions import KombuError
 
 from config.celery import COLLECT_QUEUE, SUBMIT_QUEUE, celery_config, keep_logging_as_it_is
 from config.settings import Settings
+from runner.core.boundaries import reach
 from runner.core.errors import BatchError
 from runner.core.types import Step
 from runner.store.records import Wake
@@ -73,6 +74,7 @@ class Publisher:
         if wake.queue_position is not None:
             arguments["queue_position"] = wake.queue_position
         task_id = uuid()
+        reach("before publish", wake.step)
         self._app.send_task(
             TASK_NAMES[wake.step],
             task_id=task_id,
@@ -81,6 +83,7 @@ class Publisher:
             queue=SUBMIT_QUEUE if wake.step is Step.SUBMIT else COLLECT_QUEUE,
             producer=producer,
         )
+        reach("after publish", wake.step)
         self._tell_flower(wake, task_id)
 
     def _tell_flower(self, wake: Wake, task_id: str) -> None:

@@ -11,10 +11,11 @@ SOONEST = 0.05
 LATEST = 30.0
 
 
-#: What is left of the delay after a first read that came to a finished run: perhaps it was late.
-IMPATIENCE = 0.95
+#: What is left of the delay after a first read that came to a finished run: perhaps it was late. A read that comes too
+#: early costs a whole wait of the Router's, so it is approached slowly.
+IMPATIENCE = 0.98
 #: How far one slow run moves the delay.
-WEIGHT = 0.2
+WEIGHT = 0.5
 
 
 class FirstRead:
@@ -38,5 +39,5 @@ class FirstRead:
         """
         with self._lock:
             delay = self._delays.get(model, FIRST_GUESS)
-            delay = delay * IMPATIENCE if at_first else delay + WEIGHT * (0.9 * planned - delay)
+            delay = delay * IMPATIENCE if at_first else delay + WEIGHT * (planned - delay)
             self._delays[model] = min(max(delay, SOONEST), LATEST)

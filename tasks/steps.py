@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from runner.assets import AssetCut, AssetRejected, AssetSink, AssetTooLarge, Saved, open_sink
+from runner.core.boundaries import reach
 from runner.core.errors import DiskError, StoreError
 from runner.core.filenames import asset_name
 from runner.core.lifecycle import decide
@@ -101,8 +102,8 @@ def submit(runtime: Runtime, job_id: int) -> list[Wake]:
     if key_expired(claim.job, runtime.clock(), runtime.policy):
         return _apply(runtime, claim, Outcome(OutcomeKind.KEY_EXPIRED))
     body = runtime.jobs.body(job_id)
-    reply = runtime.router.exchange(submit_request(runtime.router.base_url, claim.model, claim.idempotency_key, body))
-    outcome = outcome_of_submit(reply, runtime.clock())
+    request = submit_request(runtime.router.base_url, claim.model, claim.idempotency_key, body)
+    outcome = outcome_of_submit(_exchange(runtime, claim, request), runtime.clock())
     if outcome.kind is OutcomeKind.ACCEPTED:
         # The answer names no time to ask again, so that is ours to choose.
         outcome = replace(outcome, retry_after=runtime.first_read.delay(claim.model))
@@ -115,7 +116,7 @@ def collect(runtime: Runtime, job_id: int) -> list[Wake]:
     if not isinstance(claim, Claim):
         return _early(claim)
     request = collect_request(runtime.router.base_url, claim.model, claim.request_id or "", claim.response_url)
-    outcome = outcome_of_collect(runtime.router.exchange(request), runtime.clock())
+    outcome = outcome_of_collect(_exchange(runtime, claim, request), runtime.clock())
     if outcome.document is None:
         return _apply(runtime, claim, outcome)
     if claim.job.submitted_at is not None and claim.job.state is not JobState.DOWNLOADING:
@@ -142,7 +143,7 @@ def status(runtime: Runtime, job_id: int) -> list[Wake]:
     if not isinstance(claim, Claim):
         return _early(claim)
     request = status_request(runtime.router.base_url, claim.model, claim.request_id or "", claim.status_url)
-    return _apply(runtime, claim, outcome_of_status(runtime.router.exchange(request), runtime.clock()))
+    return _apply(runtime, claim, outcome_of_status(_exchange(runtime, claim, request), runtime.clock()))
 
 
 def fetch(runtime: Runtime, job_id: int) -> list[Wake]:
@@ -169,6 +170,13 @@ STEPS: Mapping[Step, Callable[[Runtime, int], list[Wake]]] = {
 def _claim(runtime: Runtime, job_id: int, step: Step) -> Claim | Wake | None:
     lease = runtime.download_claim_seconds if step is Step.FETCH else runtime.claim_seconds
     return runtime.jobs.claim(job_id, step, owner=runtime.owner, now=runtime.clock(), lease=lease)
+
+
+def _exchange(runtime: Runtime, claim: Claim, request: HttpRequest) -> Reply:
+    reach("before call", claim.step)
+    reply = runtime.router.exchange(request)
+    reach("after call", claim.step)
+    return reply
 
 
 def _early(claim: Wake | None) -> list[Wake]:
@@ -253,6 +261,7 @@ def _decode(runtime: Runtime, claim: Claim, asset: AssetRecord) -> Saved:
 
 
 def _download(runtime: Runtime, claim: Claim, asset: AssetRecord, url: str) -> Saved | Outcome:
+    reach("before download")
     with runtime.media.download(url) as reply:
         if reply.status != 200:
             return _refusal(reply, runtime.clock())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from runner.assets.base import Inspection, Saved, document_type
+from runner.core.boundaries import reach
 from runner.core.errors import DiskError
 from runner.core.filetypes import FileType
 
@@ -53,6 +54,7 @@ class FileSink:
             for chunk in inspection:
                 with _blaming_the_disk(part):
                     file.write(chunk)
+                reach("chunk written")
             kind = inspection.file_type()
             path = self._put(file, part, stem, kind)
         return inspection.kept(kind, path=str(path))
@@ -78,6 +80,7 @@ class FileSink:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
             file = open(os.open(part, flags, 0o666), "wb")  # noqa: SIM115 - closed below and in `_put`
         try:
+            reach("file opened")
             yield part, file
         finally:
             # Closing writes out what is buffered, and a full disk says so once more.
@@ -92,7 +95,9 @@ class FileSink:
             file.flush()
             os.fsync(file.fileno())
             file.close()
+            reach("before rename")
             os.replace(part, target)
+            reach("after rename")
             _sync_directory(self.directory)
         return target
 

@@ -124,7 +124,7 @@ class BatchStore:
     def credential(self, fingerprint: str, router: str, max_in_flight: int) -> int:
         """The id of the credential, made at first sight; its window may open up to `max_in_flight` jobs."""
         values = {"fingerprint": fingerprint, "router": router, "window": float(max_in_flight)}
-        with self._database.write() as connection:
+        with self._database.write("credential") as connection:
             connection.execute(
                 text("""
                 INSERT INTO credential (fingerprint, router, window_size, window_max)
@@ -147,7 +147,7 @@ class BatchStore:
 
     def unblock(self, credential_id: int) -> None:
         """A user's command says that what stopped the credential is mended; the next call finds out."""
-        with self._database.write() as connection:
+        with self._database.write("unblock") as connection:
             connection.execute(
                 text("UPDATE credential SET blocked = NULL, blocked_detail = NULL WHERE id = :id"),
                 {"id": credential_id},
@@ -178,7 +178,7 @@ class BatchStore:
             "now": now,
         }
         try:
-            with self._database.write(durable=True) as connection:
+            with self._database.write("create batch", durable=True) as connection:
                 connection.execute(_NEW_BATCH, values)
         except IntegrityError as error:
             raise UsageError(
@@ -191,7 +191,7 @@ class BatchStore:
         iterator = iter(rows)
         written = 0
         while chunk := list(islice(iterator, CHUNK)):
-            with self._database.write() as connection:
+            with self._database.write("write rows") as connection:
                 ids = self._next_ids(connection, len(chunk))
                 jobs, payloads = _rows(batch, chunk, ids, now)
                 connection.execute(_INSERT_JOB, jobs)
@@ -201,7 +201,7 @@ class BatchStore:
 
     def complete(self, batch_id: str, total: int, columns: str, now: float) -> None:
         """All rows stand; from here on they may be sent. Durable, since it makes the batch's keys count."""
-        with self._database.write(durable=True) as connection:
+        with self._database.write("complete batch", durable=True) as connection:
             connection.execute(
                 text("UPDATE batch SET total = :total, columns = :columns WHERE id = :id"),
                 {"id": batch_id, "total": total, "columns": columns},
@@ -209,7 +209,7 @@ class BatchStore:
 
     def discard_rows(self, batch_id: str) -> None:
         """Remove the rows of a batch that was never completed, so nothing of it was ever sent."""
-        with self._database.write() as connection:
+        with self._database.write("discard rows") as connection:
             unfinished = {"id": batch_id}
             where = (
                 "SELECT job.id FROM job JOIN batch ON batch.id = job.batch_id WHERE batch.id = :id AND total IS NULL"
@@ -220,7 +220,7 @@ class BatchStore:
     def discard(self, batch_id: str) -> None:
         """Remove a batch that was never completed."""
         self.discard_rows(batch_id)
-        with self._database.write() as connection:
+        with self._database.write("discard batch") as connection:
             connection.execute(text("DELETE FROM batch WHERE id = :id AND total IS NULL"), {"id": batch_id})
 
     def _next_ids(self, connection: Connection, count: int) -> Sequence[int]:
@@ -279,7 +279,7 @@ class BatchStore:
         Returns how many held jobs were taken back.
         """
         taken = self.move(batch_id, OutcomeKind.RESUME, (JobState.HELD,), now, policy)
-        with self._database.write() as connection:
+        with self._database.write("resume") as connection:
             connection.execute(
                 text("""
                 UPDATE batch SET state = 'active', pause_reason = NULL, pause_detail = NULL, finished_at = NULL
@@ -308,7 +308,7 @@ class BatchStore:
         """
         wanted = set(error_types)
         moved = 0
-        with self._database.write(durable=True) as connection:
+        with self._database.write("command", durable=True) as connection:
             for state in states:
                 rows = connection.execute(
                     _SELECT_TO_MOVE[connection.dialect.name], {"id": batch_id, "state": state.value}
@@ -351,7 +351,7 @@ class BatchStore:
 
     def reopen(self, batch_id: str) -> None:
         """A finished batch has jobs to do again."""
-        with self._database.write() as connection:
+        with self._database.write("reopen") as connection:
             connection.execute(
                 text("UPDATE batch SET state = 'active', finished_at = NULL WHERE id = :id AND state = 'finished'"),
                 {"id": batch_id},
@@ -361,7 +361,7 @@ class BatchStore:
 
     def remember_model(self, model: str, charges: str, document: str | None, etag: str | None, now: float) -> None:
         """Keep what the catalog says of a model."""
-        with self._database.write() as connection:
+        with self._database.write("remember model") as connection:
             connection.execute(
                 text("""
                 INSERT INTO model (id, charges_on_policy_rejection, etag, document, fetched_at)

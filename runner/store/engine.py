@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from runner.core.boundaries import reach
 from runner.core.errors import SettingsError, StoreError
 from runner.store.hot import Hot
 
@@ -32,7 +33,8 @@ class Database:
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self.engine = _sqlite_engine(self.url) if self.is_sqlite else _postgres_engine(self.url)
         self._writer = threading.Lock()
-        self._hot_writer: sqlite3.Connection | None = None
+        #: One that commits as usual, and one whose commits survive a power cut.
+        self._hot_writers: dict[bool, sqlite3.Connection] = {}
         self._hot_readers = threading.local()
         self._raw: list[sqlite3.Connection] = []
         self._raw_lock = threading.Lock()
@@ -44,15 +46,18 @@ class Database:
             yield connection
 
     @contextmanager
-    def write(self, *, durable: bool = False) -> Iterator[Connection]:
+    def write(self, name: str, *, durable: bool = False) -> Iterator[Connection]:
         """A transaction that commits at the end of the block, and rolls back if it raises.
 
-        `durable` waits until a power cut cannot undo it: for what creates idempotency keys. Other commits may be
-        lost with the power, never torn, and every one of them can be repeated without another charge.
+        `name` says what is written, for those who listen at its boundaries. `durable` waits until a power cut cannot
+        undo it: for what makes an idempotency key, and for what says that one goes out. Other commits may be lost
+        with the power, never torn, and every one of them can be repeated without another charge.
         """
         if not self.is_sqlite:
             with _translated(self.url), self.engine.begin() as connection:
                 yield connection
+                reach("before commit", name)
+            reach("after commit", name)
             return
         with self._writer, _translated(self.url), self.engine.connect() as connection:
             if durable:
@@ -64,22 +69,26 @@ class Database:
                 connection.exec_driver_sql("ROLLBACK")
                 raise
             else:
+                reach("before commit", name)
                 connection.exec_driver_sql("COMMIT")
             finally:
                 if durable:
                     connection.exec_driver_sql("PRAGMA synchronous=NORMAL")
+        reach("after commit", name)
 
     @contextmanager
-    def hot_write(self) -> Iterator[Hot]:
+    def hot_write(self, name: str, *, durable: bool = False) -> Iterator[Hot]:
         """Like `write`, for the statements that every job runs."""
         if not self.is_sqlite:
             with self._hot_postgres() as hot:
                 yield hot
+                reach("before commit", name)
+            reach("after commit", name)
             return
         with self._writer, _translated(self.url):
-            if self._hot_writer is None:
-                self._hot_writer = self._raw_sqlite()
-            cursor = self._hot_writer.cursor()
+            if durable not in self._hot_writers:
+                self._hot_writers[durable] = self._raw_sqlite(durable=durable)
+            cursor = self._hot_writers[durable].cursor()
             cursor.execute("BEGIN IMMEDIATE")
             try:
                 yield Hot(cursor, "sqlite")
@@ -87,9 +96,11 @@ class Database:
                 cursor.execute("ROLLBACK")
                 raise
             else:
+                reach("before commit", name)
                 cursor.execute("COMMIT")
             finally:
                 cursor.close()
+        reach("after commit", name)
 
     @contextmanager
     def hot_read(self) -> Iterator[Hot]:
@@ -108,12 +119,14 @@ class Database:
             finally:
                 cursor.close()
 
-    def _raw_sqlite(self) -> sqlite3.Connection:
+    def _raw_sqlite(self, *, durable: bool = False) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self.url.database or ":memory:", timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
         )
         connection.row_factory = sqlite3.Row
         _set_pragmas(connection)
+        if durable:
+            connection.execute("PRAGMA synchronous=FULL")
         with self._raw_lock:
             self._raw.append(connection)
         return connection
@@ -138,7 +151,7 @@ class Database:
             for connection in self._raw:
                 connection.close()
             self._raw.clear()
-        self._hot_writer = None
+        self._hot_writers = {}
         self._hot_readers = threading.local()
         self.engine.dispose()
 

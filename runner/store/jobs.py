@@ -149,7 +149,8 @@ class JobStore:
             "until": now + lease,
             "token": secrets.token_hex(8),
         }
-        with self._database.hot_write() as hot:
+        # What goes out under a key from here on must be known for ever after; the rest can be asked again.
+        with self._database.hot_write("claim", durable=step is Step.SUBMIT) as hot:
             row = hot.row(statement, values)
             if row is None:
                 return self._too_early(hot, job_id, step, now)
@@ -258,7 +259,7 @@ class JobStore:
         Returns the messages to send: the job's own next step, and the jobs that the window lets in. `None` means
         that the claim was lost in the meantime, and nothing was written.
         """
-        with self._database.hot_write() as hot:
+        with self._database.hot_write("apply") as hot:
             if not hot.run(_APPLY, _applied(claim, outcome, transition, now)):
                 return None
             self._tell(hot, claim, outcome, transition, now)

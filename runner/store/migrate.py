@@ -26,10 +26,10 @@ def migrate(database: Database) -> None:
         if _revision(connection) == HEAD:
             return
     if database.is_sqlite:
-        with database.write(durable=True) as connection:
+        with database.write("create tables", durable=True) as connection:
             _upgrade(connection)
         return
-    with database.write() as connection:
+    with database.write("create tables") as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:id)"), {"id": _POSTGRES_LOCK})
         _upgrade(connection)
 

@@ -76,12 +76,12 @@ class UpkeepStore:
     def take_lease(self, name: str, holder: str, now: float, seconds: float) -> bool:
         """Whether `holder` has the lease now; it lasts until `now + seconds` and must be taken again before."""
         values = {"name": name, "holder": holder, "now": now, "until": now + seconds}
-        with self._database.write() as connection:
+        with self._database.write("lease") as connection:
             return connection.execute(_TAKE_LEASE, values).rowcount == 1
 
     def drop_lease(self, name: str, holder: str) -> None:
         """Give the lease back, if `holder` still has it."""
-        with self._database.write() as connection:
+        with self._database.write("drop lease") as connection:
             connection.execute(_DROP_LEASE, {"name": name, "holder": holder})
 
     def seen(self, worker: WorkerInfo, now: float) -> None:
@@ -94,12 +94,12 @@ class UpkeepStore:
             "concurrency": worker.concurrency,
             "now": now,
         }
-        with self._database.write() as connection:
+        with self._database.write("seen") as connection:
             connection.execute(_SEEN, values)
 
     def gone(self, worker_id: str, now: float) -> None:
         """The worker has stopped: its claims and its leases are free at once."""
-        with self._database.write() as connection:
+        with self._database.write("gone") as connection:
             connection.execute(_DROP_LEASES, {"id": worker_id})
             connection.execute(_RELEASE_CLAIMS, {"id": worker_id, "now": now})
             connection.execute(text(_FORGET_WORKER.sqlite), {"id": worker_id})
@@ -121,7 +121,7 @@ class UpkeepStore:
 
     def sweep(self, credential_id: int, now: float) -> list[Wake]:
         """Free the claims of dead workers, let jobs into the window, and find every job whose message is missing."""
-        with self._database.hot_write() as hot:
+        with self._database.hot_write("sweep") as hot:
             before = {"before": now - WORKER_TIMEOUT, "now": now}
             hot.run(_DEAD_CLAIMS, before)
             for worker in hot.rows(_DEAD, before):

@@ -209,7 +209,7 @@ def test_a_cool_down_lets_nobody_in_while_it_lasts(stores: Stores) -> None:
     submit_and_accept(stores, seeded.jobs[0])
     limited = Outcome(OutcomeKind.RATE_LIMITED, http_status=429, retry_after=30.0)
     do(stores, seeded.jobs[0], Step.COLLECT, limited)
-    with stores.database.write() as connection:
+    with stores.database.write("test") as connection:
         connection.execute(text("UPDATE credential SET window_size = 3"))
     assert admit(stores, seeded, START + 29) == []
     assert [wake.job_id for wake in admit(stores, seeded, START + 30.1)][:2] == list(seeded.jobs[1:])

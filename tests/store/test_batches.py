@@ -393,7 +393,7 @@ class TestRetry:
         submit_and_accept(stores, seeded.jobs[0])
         outcome, result = plain_result([MediaSource("/url", "https://media.invalid/a.png")])
         do(stores, seeded.jobs[0], Step.COLLECT, outcome, result=result)
-        with stores.database.write() as connection:
+        with stores.database.write("test") as connection:
             connection.execute(text("UPDATE job SET state = 'expired', step = NULL"))
         moved = stores.batches.move(seeded.batch.id, OutcomeKind.RETRY, (JobState.EXPIRED,), START + HOUR, POLICY)
         assert moved == 1
@@ -442,7 +442,7 @@ class TestWriters:
         lock = " FOR UPDATE" if not stores.database.is_sqlite else ""
 
         def add(_: int) -> None:
-            with stores.database.write() as connection:
+            with stores.database.write("test") as connection:
                 row = connection.execute(text(f"SELECT attempts FROM job WHERE id = :id{lock}"), {"id": seeded.jobs[0]})
                 values = {"id": seeded.jobs[0], "next": row.scalar_one() + 1}
                 connection.execute(text("UPDATE job SET attempts = :next WHERE id = :id"), values)
@@ -459,7 +459,7 @@ class TestWriters:
         seed_batch(open_stores(ours), 1)
 
         def add(database: Database) -> None:
-            with database.write() as connection:
+            with database.write("test") as connection:
                 before = connection.execute(text("SELECT attempts FROM job")).scalar_one()
                 connection.execute(text("UPDATE job SET attempts = :next"), {"next": before + 1})
 
@@ -486,7 +486,7 @@ class TestWriters:
         seed_batch(stores, 1)
 
         def spoil() -> None:
-            with stores.database.write() as connection:
+            with stores.database.write("test") as connection:
                 connection.execute(text("DELETE FROM payload"))
                 raise KeyError("on the way")
 

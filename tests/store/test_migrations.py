@@ -25,7 +25,7 @@ def test_a_fresh_database_has_exactly_the_tables_that_the_program_uses(empty_dat
 
 def test_migrating_twice_changes_nothing(empty_database: Database) -> None:
     migrate(empty_database)
-    with empty_database.write() as connection:
+    with empty_database.write("test") as connection:
         connection.execute(text("INSERT INTO lease (name, holder, until) VALUES ('a', 'b', 1)"))
     migrate(empty_database)
     with empty_database.read() as connection:
@@ -39,7 +39,7 @@ def test_the_revision_that_a_start_expects_is_the_newest_file() -> None:
 
 def test_a_database_of_a_later_version_is_refused_with_advice(empty_database: Database) -> None:
     migrate(empty_database)
-    with empty_database.write() as connection:
+    with empty_database.write("test") as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = 'from-the-future'"))
     with pytest.raises(StoreError, match="later version") as caught:
         migrate(empty_database)
@@ -48,7 +48,7 @@ def test_a_database_of_a_later_version_is_refused_with_advice(empty_database: Da
 
 def test_a_migration_that_is_refused_leaves_nothing_behind(empty_database: Database) -> None:
     # A table that is in the way makes the first revision fail in its middle.
-    with empty_database.write() as connection:
+    with empty_database.write("test") as connection:
         connection.execute(text("CREATE TABLE asset (id INTEGER)"))
     with pytest.raises(Exception, match="exists"):
         migrate(empty_database)

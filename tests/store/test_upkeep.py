@@ -238,7 +238,7 @@ class TestSweepingWhileWorkersWork:
         refused = Outcome(OutcomeKind.REJECTED, http_status=422)
         with ThreadPoolExecutor(2) as pool:
             # Whoever holds the credential makes both line up for it: first the sweep, then the answer.
-            with postgres_database.write() as connection:
+            with postgres_database.write("test") as connection:
                 connection.execute(text("SELECT id FROM credential FOR UPDATE"))
                 swept = pool.submit(admit, stores, seeded, late)
                 wait_for_waiting(postgres_database, 1)
