@@ -1,7 +1,7 @@
 """The boundaries of a job's way: moments before and after everything that outlives the process.
 
-A process can die at any moment, and it makes a difference only between two of these: before or after a commit, a send, an
-answer, a publish, a write, a rename. The code announces each as it passes; usually nobody listens. The tests listen:
+A process can die at any moment, and it makes a difference only between two of these: before or after a commit, a send,
+an answer, a publish, a write, a rename. The code announces each as it passes; usually nobody listens. The tests listen:
 they kill at each in turn, and let a scheduler go on elsewhere.
 """
 
