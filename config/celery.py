@@ -7,7 +7,7 @@ from typing import Any
 from celery import signals
 from kombu import Queue
 
-from config.settings import Settings
+from config.settings import REDIS, Settings
 
 #: Links die, so what is collected and downloaded goes before what is submitted.
 COLLECT_QUEUE = "comfy-collect"
@@ -22,7 +22,7 @@ def celery_config(settings: Settings) -> dict[str, Any]:
     broker = settings.broker_url or EMBEDDED_BROKER
     return {
         "broker_url": broker,
-        "broker_transport_options": _transport_options(broker),
+        "broker_transport_options": _transport_options(broker, settings.visibility_timeout),
         "broker_connection_retry_on_startup": True,
         # A broker may be away for as long as it likes; the database keeps what is owed.
         "broker_connection_max_retries": None,
@@ -51,15 +51,18 @@ def celery_config(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _transport_options(broker: str) -> dict[str, Any]:
+def _transport_options(broker: str, visibility_timeout: float | None) -> dict[str, Any]:
     if broker.startswith("memory:"):
         # The default is a second of silence between looks.
         return {"polling_interval": 0.005}
-    if broker.startswith(("redis", "rediss", "unix", "socket")):
+    if broker.startswith(REDIS):
+        # A message that a dead worker held is owed by the database anyway; without acknowledgements Redis does not
+        # hand one out twice, and does 2.7 times the work.
+        acks: dict[str, Any] = {"ack_emulation": False}
+        if visibility_timeout is not None:
+            acks = {"ack_emulation": True, "visibility_timeout": visibility_timeout}
         return {
-            # A message that a dead worker held is owed by the database anyway; without acknowledgements Redis does
-            # not hand one out twice, and does 2.7 times the work.
-            "ack_emulation": False,
+            **acks,
             "queue_order_strategy": "priority",
             "socket_timeout": 10,
             "socket_connect_timeout": 5,

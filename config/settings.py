@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from runner.core.errors import SettingsError
 
 DEFAULT_ROUTER = "https://api.comfy.org"
+#: How the addresses of brokers begin that speak Redis's protocol.
+REDIS = ("redis:", "rediss:", "redis+socket:", "unix:", "socket:")
 
 
 class Settings(BaseSettings):
@@ -47,10 +49,19 @@ class Settings(BaseSettings):
     asset_store: str = "files"
     #: How many jobs of one account may be between submitting and collected.
     max_in_flight: Annotated[int, Field(ge=1, le=10_000)] = 100
+    #: Calls to the Router in a second, of all workers of the account together; by default as many as it allows.
+    requests_per_second: Annotated[float | None, Field(gt=0, le=10_000)] = None
+    #: So many failures of one kind in a row pause a batch; 0 for never.
+    breaker: Annotated[int, Field(ge=0)] = 10
     #: Threads of one worker.
     concurrency: Annotated[int, Field(ge=1, le=256)] = 32
     #: Whether a worker keeps to one core. Python runs one thread at a time; letting them wander costs a third more.
     one_core: bool = True
+    #: A poll that is due later than this waits in the database instead of in the broker, in seconds.
+    longest_countdown: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    #: Redis hands a message out again when it was not acknowledged within so many seconds. By default there are no
+    #: acknowledgements, which is faster and safe: what a dead worker held is owed by the database.
+    visibility_timeout: Annotated[float | None, Field(gt=0)] = None
     #: How long one call to the Router may take.
     request_timeout: Annotated[float, Field(gt=0, le=600)] = 60.0
     #: How long the download of one media file may take.
@@ -89,7 +100,14 @@ class Settings(BaseSettings):
             raise ValueError("must be user:password, without a comma")
         return value
 
-    @field_validator("database_url", "broker_url", "flower_basic_auth", mode="before")
+    @field_validator(
+        "database_url",
+        "broker_url",
+        "flower_basic_auth",
+        "requests_per_second",
+        "visibility_timeout",
+        mode="before",
+    )
     @classmethod
     def _empty_is_unset(cls, value: object) -> object:
         return None if isinstance(value, str) and not value.strip() else value
@@ -120,6 +138,21 @@ class Settings(BaseSettings):
                 "must be https://, so that the key is never sent in the clear; http:// only to this machine"
             )
         return url
+
+    @model_validator(mode="after")
+    def _messages_are_handed_out_once(self) -> Settings:
+        if self.visibility_timeout is None:
+            return self
+        if not (self.broker_url or "").startswith(REDIS):
+            raise ValueError("COMFY_BATCH_VISIBILITY_TIMEOUT means something on Redis only; unset it")
+        longest = self.longest_countdown + max(self.request_timeout, self.download_timeout)
+        if self.visibility_timeout <= longest:
+            raise ValueError(
+                f"COMFY_BATCH_VISIBILITY_TIMEOUT ({self.visibility_timeout:g} s) must be longer than a message may be "
+                f"held ({longest:g} s: COMFY_BATCH_LONGEST_COUNTDOWN, then COMFY_BATCH_REQUEST_TIMEOUT or "
+                "COMFY_BATCH_DOWNLOAD_TIMEOUT), or Redis hands it out again and again"
+            )
+        return self
 
     @property
     def effective_database_url(self) -> str:
@@ -162,7 +195,7 @@ def load_settings(**overrides: object) -> Settings:
     try:
         return Settings(**given)  # type: ignore[arg-type]  # pydantic checks them
     except ValidationError as error:
-        problems = "; ".join(f"{_variable(item['loc'])} {_plain(item['msg'])}" for item in error.errors())
+        problems = "; ".join(f"{_variable(item['loc'])} {_plain(item['msg'])}".strip() for item in error.errors())
         raise SettingsError(problems, advice="see config/example.env for every setting") from None
 
 
@@ -172,7 +205,10 @@ def setting_names() -> dict[str, str]:
 
 
 def _variable(location: tuple[object, ...]) -> str:
-    name = str(location[0]) if location else ""
+    if not location:
+        # Of several settings together; the message names them.
+        return ""
+    name = str(location[0])
     shared = {"api_key": "COMFY_API_KEY", "router_base_url": "COMFY_ROUTER_BASE_URL"}
     if name.startswith("COMFY_"):
         return name

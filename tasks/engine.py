@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from celery import Celery
+from celery import Celery, signals
 from celery.worker import WorkController
 from celery.worker import state as worker_state
 
 from config.settings import Settings
-from runner.core.errors import BatchError
+from runner.core.errors import BatchError, StoreError
 from runner.core.types import Policy, Step
 from runner.router.client import RouterClient
 from runner.router.media import MediaClient
@@ -26,12 +26,17 @@ from runner.store.jobs import JobStore
 from runner.store.records import Wake
 from runner.store.upkeep import UpkeepStore, WorkerInfo
 from tasks.app import build_app, watch_with
+from tasks.clock import SteadyClock
 from tasks.pacing import FirstRead
+from tasks.processes import is_running, leave
 from tasks.steps import Runtime
 from tasks.upkeep import Sweeper, join
 
-#: How long a worker may take to start or to stop, in seconds.
+#: How long a worker may take to start, in seconds.
 PATIENCE = 10.0
+#: How long calls under way are waited for when a worker stops, in seconds: whoever stops it, such as a container's
+#: engine, waits for ten.
+LAST_CALLS = 6.0
 
 
 @dataclass(frozen=True)
@@ -67,16 +72,17 @@ def assemble(settings: Settings, database: Database, credential_id: int, concurr
     """Put a worker together from its parts."""
     host = socket.gethostname()
     worker = WorkerInfo(f"{host}-{os.getpid()}-{secrets.token_hex(3)}", credential_id, host, os.getpid(), concurrency)
-    jobs = JobStore(database)
+    jobs = JobStore(database, longest_countdown=settings.longest_countdown, breaker=settings.breaker)
     key = settings.api_key.get_secret_value() if settings.api_key else ""
     router = RouterClient(settings.router_base_url, key, timeout=settings.request_timeout)
     media = MediaClient(timeout=settings.download_timeout)
+    clock = SteadyClock()
     runtime = Runtime(
         jobs=jobs,
         router=router,
         media=media,
         owner=worker.id,
-        clock=time.time,
+        clock=clock,
         sleep=time.sleep,
         policy=Policy(),
         claim_seconds=settings.claim_seconds,
@@ -85,38 +91,35 @@ def assemble(settings: Settings, database: Database, credential_id: int, concurr
         first_read=FirstRead(),
         schemas={},
         sinks={},
+        calls_per_second=settings.requests_per_second,
     )
     app = build_app(settings, lambda: runtime)
     upkeep = UpkeepStore(database, jobs)
-    bury_the_dead(upkeep, host)
+    bury_the_dead(upkeep, host, clock())
+    upkeep.set_clock_right(credential_id, clock())
     if settings.one_core:
         keep_to_one_core(sum(worker.host == host for worker in upkeep.workers()))
-    sweeper = Sweeper(upkeep, worker, app.publisher, time.time)
+    sweeper = Sweeper(upkeep, worker, app.publisher, clock, _stop_worker)
     return Parts(app, runtime, sweeper, router, media)
 
 
-def bury_the_dead(upkeep: UpkeepStore, host: str) -> None:
+def _stop_worker() -> None:
+    """Let the worker of this process stop by itself, after the calls under way."""
+    worker_state.should_stop = StoreError.exit_code
+
+
+def bury_the_dead(upkeep: UpkeepStore, host: str, now: float) -> None:
     """Workers of this machine whose process is gone need not be waited for."""
     for worker in upkeep.workers():
-        if worker.host == host and not _is_running(worker.pid):
-            upkeep.gone(worker.id, time.time())
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        if worker.host == host and not is_running(worker.pid):
+            upkeep.gone(worker.id, now)
 
 
 class EmbeddedEngine:
     """A worker in threads of this process, on whatever broker the settings name.
 
     Use as a context manager: work goes on inside the block. Leaving it waits for the calls under way, as long as
-    `PATIENCE`; what they had not finished is owed by the database.
+    `LAST_CALLS`; what they had not finished is owed by the database.
     """
 
     def __init__(self, settings: Settings, database: Database, credential_id: int) -> None:
@@ -163,7 +166,12 @@ class EmbeddedEngine:
     @property
     def alive(self) -> bool:
         """Whether the worker still works."""
-        return self._thread.is_alive()
+        return self._thread.is_alive() and self.parts.sweeper.failure is None
+
+    @property
+    def failure(self) -> BatchError | None:
+        """Why it does not work any more, where the user must mend something."""
+        return self.parts.sweeper.failure
 
     def _wake_timer(self) -> None:
         # Celery's timer, where it waits for nothing, sees only once a second that it shall stop.
@@ -178,7 +186,7 @@ class EmbeddedEngine:
         # The worker looks up when a message comes, else every two seconds, and once more before it stops: two messages,
         # for a job that does not exist.
         self.parts.app.publisher.publish([Wake(0, Step.STATUS, "", 0)] * 2)
-        join(self._thread, PATIENCE, meanwhile=self._wake_timer)
+        join(self._thread, LAST_CALLS, meanwhile=self._wake_timer)
         self.parts.sweeper.stop()
         self.parts.close()
 
@@ -196,10 +204,39 @@ def run_worker(settings: Settings, database: Database, credential_id: int, concu
         quiet=True,
         ready_callback=lambda consumer: watch_with(parts.app, consumer),
     )
+    last_calls = _LastCalls(parts)
+    signals.worker_shutting_down.connect(last_calls.begin, weak=False)
     parts.sweeper.start()
     try:
         worker.start()
     finally:
+        last_calls.ended()
         parts.sweeper.stop()
         parts.close()
+    if parts.sweeper.failure is not None:
+        raise parts.sweeper.failure
     return int(worker.exitcode or 0)
+
+
+class _LastCalls:
+    """Ends the process when the calls under way take longer than whoever stops it will wait: Celery waits for ever.
+
+    What they had not finished is owed by the database, and freed at once.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._over = threading.Event()
+
+    def begin(self, **_: object) -> None:
+        """The worker was told to stop."""
+        threading.Thread(target=self._wait, name="last-calls", daemon=True).start()
+
+    def ended(self) -> None:
+        """All calls have come to their end."""
+        self._over.set()
+
+    def _wait(self) -> None:
+        if not self._over.wait(LAST_CALLS):
+            self._parts.sweeper.stop()
+            leave(0)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,8 +37,8 @@ from tasks.pacing import FirstRead
 
 _log = logging.getLogger("comfy_batch.steps")
 
-#: Waits between tries to write what is known already, in seconds: an answer in hand is worth some patience.
-_PERSISTENCE = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+#: Waits between tries to write what is known already, in seconds; the last is repeated for as long as the claim lasts.
+_PERSISTENCE = (0.1, 0.5, 1.0, 2.0)
 
 
 class Router(Protocol):
@@ -78,6 +79,8 @@ class Runtime:
     schemas: dict[str, Mapping[str, Any] | None]
     #: Sinks by batch, as they are first needed.
     sinks: dict[str, AssetSink]
+    #: Calls to the Router that all workers of the credential together may make in a second; `None` for any number.
+    calls_per_second: float | None = None
 
     def sink(self, claim: Claim) -> AssetSink:
         """Where the media of the claim's batch go."""
@@ -169,7 +172,9 @@ STEPS: Mapping[Step, Callable[[Runtime, int], list[Wake]]] = {
 
 def _claim(runtime: Runtime, job_id: int, step: Step) -> Claim | Wake | None:
     lease = runtime.download_claim_seconds if step is Step.FETCH else runtime.claim_seconds
-    return runtime.jobs.claim(job_id, step, owner=runtime.owner, now=runtime.clock(), lease=lease)
+    return runtime.jobs.claim(
+        job_id, step, owner=runtime.owner, now=runtime.clock(), lease=lease, per_second=runtime.calls_per_second
+    )
 
 
 def _exchange(runtime: Runtime, claim: Claim, request: HttpRequest) -> Reply:
@@ -196,18 +201,18 @@ def _apply(
         flag = runtime.jobs.charges_on_policy_rejection(claim.model)
         claim = replace(claim, job=replace(claim.job, charges_on_policy_rejection=flag))
     transition = decide(claim.job, outcome, now, runtime.policy)
-    for pause in (*_PERSISTENCE, None):
+    pauses = chain(_PERSISTENCE, repeat(_PERSISTENCE[-1]))
+    while True:
         try:
-            wakes = runtime.jobs.apply(claim, outcome, transition, now, result=result, asset=asset)
+            return runtime.jobs.apply(claim, outcome, transition, now, result=result, asset=asset) or []
         except StoreError as error:
-            # Losing it costs another call at most: the same key and the same request are there to be asked again.
-            if pause is None:
+            # An answer in hand is written before this thread does anything else. Losing it in the end costs another
+            # call: the same key and the same request are there to be asked again.
+            pause = next(pauses)
+            if error.lasting or runtime.clock() + pause >= claim.until:
                 raise
             _log.warning("job %s: what it came to is not written yet: %s", claim.job.id, error.message)
             runtime.sleep(pause)
-            continue
-        return wakes or []
-    return []
 
 
 def _result(runtime: Runtime, claim: Claim, document: Document, media: tuple[MediaSource, ...]) -> NewResult:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from runner.core.errors import StoreError
-from runner.store.upkeep import UpkeepStore, WorkerInfo
+from runner.store.upkeep import WORKER_TIMEOUT, UpkeepStore, WorkerInfo
 from tasks.app import Publisher
 
 _log = logging.getLogger("comfy_batch.upkeep")
@@ -31,13 +31,24 @@ class Sweeper:
     """Shows the worker as alive and, while it holds the credential's lease, sweeps."""
 
     def __init__(
-        self, store: UpkeepStore, worker: WorkerInfo, publisher: Publisher, clock: Callable[[], float]
+        self,
+        store: UpkeepStore,
+        worker: WorkerInfo,
+        publisher: Publisher,
+        clock: Callable[[], float],
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._worker = worker
         self._publisher = publisher
         self._clock = clock
         self._lease = f"sweep:{worker.credential_id}"
+        self._last_tick: float | None = None
+        #: Before then nobody is taken for dead.
+        self._patient_until = 0.0
+        #: What no waiting will mend, such as a full disk; `on_failure` was called when it was met.
+        self.failure: StoreError | None = None
+        self._on_failure = on_failure
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
@@ -45,9 +56,14 @@ class Sweeper:
         """One look; returns how many messages were sent."""
         now = self._clock()
         self._store.seen(self._worker, now)
+        if self._last_tick is not None and now - self._last_tick > WORKER_TIMEOUT / 2:
+            # The database was away, or this machine asleep: the others could not show themselves either.
+            self._patient_until = now + WORKER_TIMEOUT
+        self._last_tick = now
         if not self._store.take_lease(self._lease, self._worker.id, now, LEASE):
             return 0
-        return self._publisher.publish(self._store.sweep(self._worker.credential_id, now))
+        bury = now >= self._patient_until
+        return self._publisher.publish(self._store.sweep(self._worker.credential_id, now, bury=bury))
 
     def start(self) -> None:
         """Look now, so that the worker is known, and then every `INTERVAL` seconds until `stop`."""
@@ -63,6 +79,9 @@ class Sweeper:
             self.tick()
         except StoreError as error:
             _log.warning("no look this time: %s", error.message)
+            if error.lasting:
+                self.failure = error
+                self._on_failure()
         except Exception:  # noqa: BLE001  # logged with its trace, and the next look is a second away
             # A sweeper that dies of one bad look would leave every later loss unfound.
             _log.exception("the sweeper stumbled")
@@ -71,7 +90,7 @@ class Sweeper:
         """Stop looking, and give the office and the worker's claims back."""
         self._stop.set()
         if self._thread.is_alive():
-            join(self._thread, INTERVAL + 10)
+            join(self._thread, INTERVAL)
         try:
             self._store.drop_lease(self._lease, self._worker.id)
             self._store.gone(self._worker.id, self._clock())

@@ -438,7 +438,15 @@ def main() -> None:
         # A console that cannot print a prompt's characters shows their codes; work never ends because of its printing.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    app()
+    try:
+        app()
+    except SystemExit as stop:
+        from tasks.processes import is_busy, leave
+
+        if is_busy():
+            # Calls that took longer than a stopping worker waits; nobody reads their answers any more.
+            leave(int(stop.code or 0))
+        raise
 
 
 if __name__ == "__main__":

@@ -87,9 +87,13 @@ class CredentialChanged(BatchError):
 
 
 class StoreError(BatchError):
-    """The database refuses to work."""
+    """The database refuses to work. `lasting` when waiting will not help, such as on a full disk."""
 
     exit_code = 3
+
+    def __init__(self, message: str, *, advice: str | None = None, lasting: bool = False) -> None:
+        super().__init__(message, advice=advice)
+        self.lasting = lasting
 
 
 class DiskError(BatchError):

@@ -267,6 +267,8 @@ class Policy:
     key_lifetime: float = 24 * 3600 - 300
     #: Pause between two reads when the Router names none.
     poll_interval: float = 2.0
+    #: Failures of one kind in a row that pause a batch; 0 for never.
+    breaker: int = 10
 
 
 class RouterError(StrEnum):

@@ -26,7 +26,7 @@ SELECT id, row FROM job WHERE batch_id = :batch AND state = 'pending' AND due_at
 """
 _SELECT_PENDING = Sql(_NEXT_PENDING, postgresql_suffix=" FOR UPDATE SKIP LOCKED")
 _ADMIT = Sql("""
-UPDATE job SET state = :state, step = :step, due_at = :now, wake_at = :wake WHERE id = :id
+UPDATE job SET state = :state, step = :step, due_at = :now, decided_at = :now, wake_at = :wake WHERE id = :id
 """)
 _BEGIN_BATCH = Sql("UPDATE batch SET started_at = :now WHERE id = :id AND started_at IS NULL")
 _SET_WINDOW = Sql("UPDATE credential SET window_size = :window, shrunk_at = :shrunk_at WHERE id = :id")

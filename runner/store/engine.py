@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -227,6 +227,16 @@ _FAULTS = frozenset(
 )
 
 
+#: Faults that waiting does not mend: codes of SQLite and of PostgreSQL, and what does.
+_LASTING: Mapping[object, str] = {
+    sqlite3.SQLITE_FULL: "free some space on the disk of the database, then resume the batch",
+    sqlite3.SQLITE_READONLY: "make the database and its folder writable for this user, then resume the batch",
+    sqlite3.SQLITE_CORRUPT: "restore the database from a copy; `sqlite3 FILE .recover` may save what is left",
+    sqlite3.SQLITE_NOTADB: "name another file with COMFY_BATCH_DATABASE_URL or COMFY_BATCH_HOME",
+    "53100": "free some space on the disk of the database server, then resume the batch",
+}
+
+
 @contextmanager
 def _translated(url: URL) -> Iterator[None]:
     """Faults of the database itself become an error that a user can act on; faults of statements stay as they are."""
@@ -239,7 +249,12 @@ def _translated(url: URL) -> Iterator[None]:
             raise
         where = url.render_as_string(hide_password=True)
         said = str(fault).strip().partition("\n")[0] or type(fault).__name__
-        raise StoreError(f"the database {where} does not work: {said}", advice="comfy-batch doctor") from error
+        advice = _LASTING.get(getattr(fault, "sqlite_errorcode", None) or getattr(fault, "sqlstate", None))
+        raise StoreError(
+            f"the database {where} does not work: {said}",
+            advice=advice or "comfy-batch doctor",
+            lasting=advice is not None,
+        ) from error
 
 
 def ping(database: Database) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, text
 
 from runner.core.errors import NotFound
+from runner.core.expiry import links_deadline, result_deadline
 from runner.core.rules.common import spread
 from runner.core.types import (
     IN_FLIGHT,
@@ -26,6 +27,7 @@ from runner.core.types import (
     MediaSource,
     Outcome,
     OutcomeKind,
+    Policy,
     Reason,
     Step,
     Transition,
@@ -33,16 +35,19 @@ from runner.core.types import (
 )
 from runner.store.admission import adjust_window, admit_within, finish_batch, lock_credential
 from runner.store.engine import Database
+from runner.store.failures import note_failure, note_success
 from runner.store.hot import Hot, Row, Sql
+from runner.store.pacing import take_place
 from runner.store.records import AssetRecord, Claim, NewResult, Place, SavedAsset, Wake
 
 #: A message is given this long to arrive before the sweeper sends another, in seconds.
 GRACE = 5.0
-#: Longer delays than this wait in the database, not in a worker's memory, in seconds.
+#: Longer delays than this wait in the database, not in a worker's memory or the broker, in seconds.
 LONGEST_COUNTDOWN = 60.0
 
 _CLAIM = """
-UPDATE job SET claim_token = :token, claim_owner = :owner, claim_until = :until, wake_at = :until {more}
+UPDATE job SET claim_token = :token, claim_owner = :owner, claim_until = :until, wake_at = :until,
+  paced_at = NULL {more}
 WHERE id = :id AND step = :step AND due_at <= :now AND (claim_token IS NULL OR claim_until <= :now)
   AND NOT EXISTS (SELECT 1 FROM credential c
                   WHERE c.id = job.credential_id AND (c.blocked IS NOT NULL OR c.cool_down_until > :now))
@@ -70,13 +75,16 @@ SELECT job.*, c.cool_down_until AS cool_down_until, c.blocked AS blocked
 FROM job JOIN credential c ON c.id = job.credential_id WHERE job.id = :id
 """)
 _POSTPONE = Sql("""
-UPDATE job SET due_at = :due, wake_at = :wake WHERE id = :id AND claim_token IS NULL AND step = :step AND due_at < :due
+UPDATE job SET due_at = :due, wake_at = :wake, decided_at = :now, paced_at = :paced
+WHERE id = :id AND claim_token IS NULL AND step = :step AND due_at <= :due
 """)
 
 _APPLY = Sql("""
 UPDATE job SET state = :state, step = :step, charge = :charge, attempts = :attempts, last = :last,
   recollects = :recollects, reason = :reason, error_type = :error_type, error_detail = :error_detail,
-  due_at = :due_at, wake_at = :wake_at, claim_token = NULL, claim_owner = NULL, claim_until = NULL,
+  due_at = :due_at, wake_at = :wake_at, decided_at = :now,
+  deadline = CASE WHEN :keeps_deadline THEN COALESCE(:deadline, deadline) ELSE NULL END,
+  claim_token = NULL, claim_owner = NULL, claim_until = NULL,
   queue_position = :queue_position, finished_at = :finished_at,
   first_sent_at = CASE WHEN :released THEN NULL ELSE first_sent_at END,
   request_id = COALESCE(:request_id, request_id), status_url = COALESCE(:status_url, status_url),
@@ -120,25 +128,36 @@ _PAUSE = Sql("""
 UPDATE batch SET state = 'paused', pause_reason = :reason, pause_detail = :detail WHERE id = :id AND state = 'active'
 """)
 _COOL_DOWN = Sql("""
-UPDATE credential SET cool_down_until = :until
+UPDATE credential SET cool_down_until = :until, cooled_at = :now
 WHERE id = :id AND (cool_down_until IS NULL OR cool_down_until < :until)
 """)
 
 
 class JobStore:
-    """Claims and transitions of jobs."""
+    """Claims and transitions of jobs.
 
-    def __init__(self, database: Database) -> None:
+    Delays above `longest_countdown` seconds wait in the database instead of in a message. `breaker` failures of one
+    kind in a row pause a batch; 0 for never.
+    """
+
+    def __init__(
+        self, database: Database, *, longest_countdown: float = LONGEST_COUNTDOWN, breaker: int = Policy().breaker
+    ) -> None:
         self._database = database
+        self._longest_countdown = longest_countdown
+        self._breaker = breaker
         #: Names and places never change, so they are looked up once.
         self._names: dict[str, str] = {}
         self._places: dict[str, Place] = {}
 
-    def claim(self, job_id: int, step: Step, *, owner: str, now: float, lease: float) -> Claim | Wake | None:
+    def claim(
+        self, job_id: int, step: Step, *, owner: str, now: float, lease: float, per_second: float | None = None
+    ) -> Claim | Wake | None:
         """Take the job for `lease` seconds if it is due for `step` and nobody else has it.
 
-        A `Wake` instead says that it is too early (not due, or the account cools down); `None` that there is nothing
-        to do: done already, claimed by another, or stopped until a user's command.
+        A `Wake` instead says that it is too early (not due, the account cools down, or its place among the
+        `per_second` calls of the credential comes later); `None` that there is nothing to do: done already, claimed by
+        another, or stopped until a user's command.
         """
         statement = _CLAIM_TO_SUBMIT if step is Step.SUBMIT else _CLAIM_TO_READ
         values = {
@@ -151,6 +170,9 @@ class JobStore:
         }
         # What goes out under a key from here on must be known for ever after; the rest can be asked again.
         with self._database.hot_write("claim", durable=step is Step.SUBMIT) as hot:
+            place = take_place(hot, job_id, step, now, per_second) if per_second else None
+            if place is not None:
+                return self._postponed(hot, place.row, step, place.at, now, paced=True)
             row = hot.row(statement, values)
             if row is None:
                 return self._too_early(hot, job_id, step, now)
@@ -171,9 +193,17 @@ class JobStore:
             due = max(due, row["cool_down_until"] + spread(job_of(row), row["attempts"]))
         if due <= now:
             return None
-        wake_at = _wake_at(due, due - now)
-        hot.run(_POSTPONE, {"id": job_id, "step": step.value, "due": due, "wake": wake_at})
-        return self._wake_of(row, step, due - now)
+        return self._postponed(hot, row, step, due, now)
+
+    def _postponed(self, hot: Hot, row: Row, step: Step, due: float, now: float, *, paced: bool = False) -> Wake | None:
+        wake_at = self._wake_at(due, due - now)
+        values = {"id": row["id"], "step": step.value, "due": due, "wake": wake_at, "now": now}
+        hot.run(_POSTPONE, {**values, "paced": due if paced else None})
+        return self._wake_of(row, step, due - now) if due - now <= self._longest_countdown else None
+
+    def _wake_at(self, due: float, delay: float) -> float:
+        # The message is given a moment; what has none is due for the sweeper at once.
+        return due + GRACE if delay <= self._longest_countdown else due
 
     def _claim_of(self, row: Row, step: Step, body: bytes, assets: tuple[AssetRecord, ...]) -> Claim:
         return Claim(
@@ -260,7 +290,13 @@ class JobStore:
         that the claim was lost in the meantime, and nothing was written.
         """
         with self._database.hot_write("apply") as hot:
-            if not hot.run(_APPLY, _applied(claim, outcome, transition, now)):
+            values = _applied(claim, outcome, transition, now)
+            owed = transition.step is not None and transition.pause is None
+            values["wake_at"] = self._wake_at(values["due_at"], transition.delay) if owed else None
+            if result is not None:
+                links = (source.url for source in result.media if source.url is not None)
+                values["deadline"] = links_deadline(links, now)
+            if not hot.run(_APPLY, values):
                 return None
             self._tell(hot, claim, outcome, transition, now)
             if result is not None:
@@ -280,7 +316,7 @@ class JobStore:
 
     def _follow_up(self, hot: Hot, claim: Claim, outcome: Outcome, transition: Transition, now: float) -> list[Wake]:
         wakes = []
-        if transition.step is not None and transition.pause is None and transition.delay <= LONGEST_COUNTDOWN:
+        if transition.step is not None and transition.pause is None and transition.delay <= self._longest_countdown:
             wakes.append(
                 Wake(claim.job.id, transition.step, claim.batch, claim.row, transition.delay, outcome.queue_position)
             )
@@ -292,6 +328,10 @@ class JobStore:
             credential = adjust_window(hot, credential, transition.window, now)
             if leaves and transition.pause is None:
                 wakes.extend(admit_within(hot, credential, now, self.batch_name))
+        if outcome.kind in (OutcomeKind.RESULT, OutcomeKind.ACCEPTED):
+            note_success(hot, claim.batch_id, outcome)
+        elif transition.state is JobState.FAILED:
+            note_failure(hot, claim.batch_id, outcome, transition, self._breaker)
         if transition.state in TERMINAL:
             finish_batch(hot, claim.batch_id, now)
         return wakes
@@ -331,14 +371,8 @@ def _asset_of(row: Row) -> AssetRecord:
     return AssetRecord(row["id"], row["number"], source, AssetState(row["state"]), row["attempts"])
 
 
-def _wake_at(due: float, delay: float) -> float:
-    return due + GRACE if delay <= LONGEST_COUNTDOWN else due
-
-
 def _applied(claim: Claim, outcome: Outcome, transition: Transition, now: float) -> dict[str, Any]:
     handle = outcome.handle
-    due = now + transition.delay
-    owed = transition.step is not None and transition.pause is None
     is_submit = claim.step is Step.SUBMIT
     return {
         "id": claim.job.id,
@@ -352,8 +386,10 @@ def _applied(claim: Claim, outcome: Outcome, transition: Transition, now: float)
         "reason": transition.reason.value if transition.reason else None,
         "error_type": transition.error_type,
         "error_detail": transition.error_detail,
-        "due_at": due,
-        "wake_at": _wake_at(due, transition.delay) if owed else None,
+        "now": now,
+        "due_at": now + transition.delay,
+        "deadline": result_deadline(now) if handle else None,
+        "keeps_deadline": transition.state not in TERMINAL,
         "queue_position": outcome.queue_position,
         "finished_at": now if transition.state in TERMINAL else None,
         "released": transition.key_released,
@@ -452,7 +488,7 @@ def _keep_assets(hot: Hot, claim: Claim, transition: Transition, asset: SavedAss
 
 def _keep_pauses(hot: Hot, claim: Claim, outcome: Outcome, transition: Transition, now: float) -> None:
     if transition.cool_down is not None:
-        hot.run(_COOL_DOWN, {"id": claim.credential_id, "until": now + transition.cool_down})
+        hot.run(_COOL_DOWN, {"id": claim.credential_id, "until": now + transition.cool_down, "now": now})
     if transition.pause is not None:
         whole = transition.pause.whole_credential
         hot.run(

@@ -7,6 +7,9 @@ from sqlmodel import Field, SQLModel
 
 from runner.store.hot import IN_FLIGHT_SQL
 
+#: Jobs that have been in the window and wait to come in again.
+_RELEASED = "state = 'pending' AND decided_at IS NOT NULL"
+
 
 def _time(*, nullable: bool = True) -> Column[float]:
     return Column(Double, nullable=nullable)
@@ -23,6 +26,10 @@ class Credential(SQLModel, table=True):
     window_max: int
     shrunk_at: float | None = Field(default=None, sa_column=_time())
     cool_down_until: float | None = Field(default=None, sa_column=_time())
+    #: When that was written: a clock that was put back since then shows by it.
+    cooled_at: float | None = Field(default=None, sa_column=_time())
+    #: Up to when the allowed calls a second are given away.
+    paced_until: float | None = Field(default=None, sa_column=_time())
     #: Why no call at all may go out, until a user's command; `None` while all is well.
     blocked: str | None = None
     blocked_detail: str | None = None
@@ -39,6 +46,9 @@ class Batch(SQLModel, table=True):
     state: str
     pause_reason: str | None = None
     pause_detail: str | None = None
+    #: How many jobs in a row ended with the same failure, and which one.
+    alike: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    alike_as: str | None = None
     simulated: bool = False
     manifest: str
     #: The manifest's columns in order, a JSON array; empty for JSONL.
@@ -78,6 +88,13 @@ class JobRow(SQLModel, table=True):
             sqlite_where=text("claim_owner IS NOT NULL"),
             postgresql_where=text("claim_owner IS NOT NULL"),
         ),
+        Index(
+            "ix_job_released",
+            "credential_id",
+            "decided_at",
+            sqlite_where=text(_RELEASED),
+            postgresql_where=text(_RELEASED),
+        ),
         Index("ix_job_custom_id", "custom_id"),
     )
 
@@ -102,6 +119,12 @@ class JobRow(SQLModel, table=True):
     error_detail: str | None = Field(default=None, sa_column=Column(Text))
     #: When the next step may be taken.
     due_at: float = Field(sa_column=_time(nullable=False))
+    #: When that was written; `None` until the job is first let in.
+    decided_at: float | None = Field(default=None, sa_column=_time())
+    #: When what is to be collected or downloaded is gone, as far as it is known.
+    deadline: float | None = Field(default=None, sa_column=_time())
+    #: The place that the next call has among the allowed calls a second.
+    paced_at: float | None = Field(default=None, sa_column=_time())
     #: When the sweeper looks whether a message was lost; `None` while nothing is owed.
     wake_at: float | None = Field(default=None, sa_column=_time())
     claim_token: str | None = None

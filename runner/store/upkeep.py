@@ -9,12 +9,14 @@ from sqlalchemy import text
 from runner.core.types import Step
 from runner.store.admission import admit_within, finish_batch, lock_credential
 from runner.store.engine import Database
-from runner.store.hot import Row, Sql
+from runner.store.hot import Hot, Row, Sql
 from runner.store.jobs import GRACE, JobStore
 from runner.store.records import Wake
 
 #: A worker that was not seen for this long is taken for dead, in seconds; it is seen every two.
 WORKER_TIMEOUT = 8.0
+#: Clocks of two machines are not further apart than this, in seconds; a time beyond it is of a clock that was put back.
+CLOCKS_APART = 60.0
 #: Messages of one sweep: enough for any window, bounded for any accident.
 SWEEP_LIMIT = 1000
 
@@ -25,7 +27,8 @@ WHERE j.credential_id = :credential AND j.wake_at <= :now AND j.step IS NOT NULL
   AND (j.claim_token IS NULL OR j.claim_until <= :now)
   AND (j.step <> 'submit' OR EXISTS (SELECT 1 FROM batch b WHERE b.id = j.batch_id AND b.state = 'active'))
   AND c.blocked IS NULL AND (c.cool_down_until IS NULL OR c.cool_down_until <= :now)
-ORDER BY CASE j.step WHEN 'fetch' THEN 0 WHEN 'submit' THEN 2 ELSE 1 END, j.wake_at LIMIT :most
+ORDER BY CASE WHEN j.step = 'submit' THEN 1 ELSE 0 END, COALESCE(j.deadline, j.wake_at),
+  CASE WHEN j.step = 'fetch' THEN 0 ELSE 1 END, j.wake_at LIMIT :most
 """
 _SELECT_DUE = Sql(_DUE, postgresql_suffix=" FOR UPDATE OF j SKIP LOCKED")
 _WOKEN = Sql("UPDATE job SET wake_at = :wake WHERE id = :id")
@@ -34,11 +37,23 @@ INSERT INTO worker (id, credential_id, host, pid, concurrency, started_at, seen_
 VALUES (:id, :credential_id, :host, :pid, :concurrency, :now, :now)
 ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
 """)
-_DEAD = Sql("SELECT id FROM worker WHERE seen_at < :before")
-_DEAD_CLAIMS = Sql("""
+# Seen in the future: of a clock that was put back since, or of another machine's that is far ahead.
+_LIVE = "seen_at >= :before AND seen_at <= :ahead"
+_DEAD = Sql(f"SELECT id FROM worker WHERE NOT ({_LIVE})")  # noqa: S608  # a constant
+_DEAD_CLAIMS = Sql(f"""
 UPDATE job SET claim_token = NULL, claim_owner = NULL, claim_until = NULL, wake_at = :now
-WHERE claim_owner IS NOT NULL AND claim_owner NOT IN (SELECT id FROM worker WHERE seen_at >= :before)
+WHERE claim_owner IS NOT NULL AND claim_owner NOT IN (SELECT id FROM worker WHERE {_LIVE})
+""")  # noqa: S608  # a constant
+_SET_RIGHT = text("""
+UPDATE job SET due_at = :now + (due_at - decided_at), decided_at = :now,
+  wake_at = CASE WHEN wake_at IS NULL THEN NULL ELSE :now + (due_at - decided_at) END
+WHERE credential_id = :id AND decided_at > :ahead AND (wake_at IS NOT NULL OR state = 'pending')
 """)
+_SET_COOLING_RIGHT = text("""
+UPDATE credential SET cool_down_until = :now + (cool_down_until - cooled_at), cooled_at = :now
+WHERE id = :id AND cooled_at > :ahead
+""")
+_SET_PACE_RIGHT = text("UPDATE credential SET paced_until = :now WHERE id = :id AND paced_until > :ahead")
 _DROP_LEASES = text("DELETE FROM lease WHERE holder = :id")
 _FORGET_WORKER = Sql("DELETE FROM worker WHERE id = :id")
 _RELEASE_CLAIMS = text("""
@@ -47,7 +62,7 @@ UPDATE job SET claim_token = NULL, claim_owner = NULL, claim_until = NULL, wake_
 _TAKE_LEASE = text("""
 INSERT INTO lease (name, holder, until) VALUES (:name, :holder, :until)
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
-WHERE lease.holder = excluded.holder OR lease.until < :now
+WHERE lease.holder = excluded.holder OR lease.until < :now OR lease.until > :until + :ahead
 """)
 _DROP_LEASE = text("DELETE FROM lease WHERE name = :name AND holder = :holder")
 _OPEN_BATCHES = Sql("""
@@ -75,7 +90,7 @@ class UpkeepStore:
 
     def take_lease(self, name: str, holder: str, now: float, seconds: float) -> bool:
         """Whether `holder` has the lease now; it lasts until `now + seconds` and must be taken again before."""
-        values = {"name": name, "holder": holder, "now": now, "until": now + seconds}
+        values = {"name": name, "holder": holder, "now": now, "until": now + seconds, "ahead": CLOCKS_APART}
         with self._database.write("lease") as connection:
             return connection.execute(_TAKE_LEASE, values).rowcount == 1
 
@@ -114,18 +129,26 @@ class UpkeepStore:
         """How many workers were seen lately."""
         with self._database.read() as connection:
             found = connection.execute(
-                text("SELECT count(*) FROM worker WHERE credential_id = :id AND seen_at >= :before"),
-                {"id": credential_id, "before": now - WORKER_TIMEOUT},
+                text(f"SELECT count(*) FROM worker WHERE credential_id = :id AND {_LIVE}"),  # noqa: S608  # a constant
+                {"id": credential_id, "before": now - WORKER_TIMEOUT, "ahead": now + CLOCKS_APART},
             )
             return int(found.scalar_one())
 
-    def sweep(self, credential_id: int, now: float) -> list[Wake]:
-        """Free the claims of dead workers, let jobs into the window, and find every job whose message is missing."""
+    def set_clock_right(self, credential_id: int, now: float) -> None:
+        """Shorten what a clock made too long that was put back since: a delay counts from when it was written."""
+        values = {"id": credential_id, "now": now, "ahead": now + CLOCKS_APART}
+        with self._database.write("set clock right") as connection:
+            for statement in (_SET_RIGHT, _SET_COOLING_RIGHT, _SET_PACE_RIGHT):
+                connection.execute(statement, values)
+
+    def sweep(self, credential_id: int, now: float, *, bury: bool = True) -> list[Wake]:
+        """Free the claims of dead workers, let jobs into the window, and find every job whose message is missing.
+
+        Without `bury` nobody is taken for dead: after the database was away, the living could not show themselves.
+        """
         with self._database.hot_write("sweep") as hot:
-            before = {"before": now - WORKER_TIMEOUT, "now": now}
-            hot.run(_DEAD_CLAIMS, before)
-            for worker in hot.rows(_DEAD, before):
-                hot.run(_FORGET_WORKER, {"id": worker["id"]})
+            if bury:
+                self._bury(hot, now)
             # Locks are taken in one order everywhere: job, credential, batch.
             due = hot.rows(_SELECT_DUE, {"credential": credential_id, "now": now, "most": SWEEP_LIMIT})
             hot.run_many(_WOKEN, [{"id": job["id"], "wake": now + 2 * GRACE} for job in due])
@@ -135,6 +158,12 @@ class UpkeepStore:
             for batch in hot.rows(_OPEN_BATCHES, {"id": credential_id}):
                 finish_batch(hot, batch["id"], now)
             return wakes
+
+    def _bury(self, hot: Hot, now: float) -> None:
+        values = {"before": now - WORKER_TIMEOUT, "now": now, "ahead": now + CLOCKS_APART}
+        hot.run(_DEAD_CLAIMS, values)
+        for worker in hot.rows(_DEAD, values):
+            hot.run(_FORGET_WORKER, {"id": worker["id"]})
 
     def _wake(self, job: Row) -> Wake:
         name = self._jobs.batch_name(job["batch_id"])

@@ -25,6 +25,10 @@ EVERY_SETTING: list[tuple[str, str, str, Any]] = [
     ("broker_url", "COMFY_BATCH_BROKER_URL", "redis://redis:6379/1", "redis://redis:6379/1"),
     ("asset_store", "COMFY_BATCH_ASSET_STORE", "database", "database"),
     ("max_in_flight", "COMFY_BATCH_MAX_IN_FLIGHT", "7", 7),
+    ("requests_per_second", "COMFY_BATCH_REQUESTS_PER_SECOND", "2.5", 2.5),
+    ("breaker", "COMFY_BATCH_BREAKER", "0", 0),
+    ("longest_countdown", "COMFY_BATCH_LONGEST_COUNTDOWN", "30", 30.0),
+    ("visibility_timeout", "COMFY_BATCH_VISIBILITY_TIMEOUT", "7200", 7200.0),
     ("concurrency", "COMFY_BATCH_CONCURRENCY", "3", 3),
     ("one_core", "COMFY_BATCH_ONE_CORE", "false", False),
     ("request_timeout", "COMFY_BATCH_REQUEST_TIMEOUT", "12.5", 12.5),
@@ -52,10 +56,17 @@ class TestSources:
     def test_each_setting_is_read_from_its_variable(
         self, monkeypatch: pytest.MonkeyPatch, field: str, variable: str, text: str, value: object
     ) -> None:
+        if field == "visibility_timeout":
+            monkeypatch.setenv("COMFY_BATCH_BROKER_URL", "redis://redis:6379/0")
         assert getattr(load_settings(), field) != value
         monkeypatch.setenv(variable, text)
         assert getattr(load_settings(), field) == value
         assert setting_names()[field] == variable
+
+    @pytest.mark.parametrize("field", ["requests_per_second", "visibility_timeout", "database_url", "broker_url"])
+    def test_an_empty_variable_is_an_unset_one(self, monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+        monkeypatch.setenv(setting_names()[field], " ")
+        assert getattr(load_settings(), field) is None
 
     def test_no_setting_is_missing_from_these_tests(self) -> None:
         assert {field for field, *_ in EVERY_SETTING} == set(Settings.model_fields)
@@ -239,3 +250,38 @@ class TestTheExampleFile:
         after = load_settings()
         optional = {"database_url", "broker_url"}
         assert after.model_dump(exclude=optional) == before.model_dump(exclude=optional)
+
+
+class TestVisibilityTimeout:
+    """A start refuses what would make Redis hand a message out while it is still held."""
+
+    @pytest.fixture(autouse=True)
+    def _redis(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("COMFY_BATCH_BROKER_URL", "redis://redis:6379/0")
+
+    @pytest.mark.parametrize(
+        ("countdown", "request_timeout", "download", "visibility"),
+        [("5", "1", "1", "2"), ("60", "60", "600", "600"), ("60", "60", "600", "660"), ("3600", "1", "1", "3600")],
+    )
+    def test_one_that_is_shorter_than_a_message_is_held_is_refused_naming_both(
+        self, monkeypatch: pytest.MonkeyPatch, countdown: str, request_timeout: str, download: str, visibility: str
+    ) -> None:
+        monkeypatch.setenv("COMFY_BATCH_LONGEST_COUNTDOWN", countdown)
+        monkeypatch.setenv("COMFY_BATCH_REQUEST_TIMEOUT", request_timeout)
+        monkeypatch.setenv("COMFY_BATCH_DOWNLOAD_TIMEOUT", download)
+        monkeypatch.setenv("COMFY_BATCH_VISIBILITY_TIMEOUT", visibility)
+        with pytest.raises(SettingsError) as caught:
+            load_settings()
+        assert f"COMFY_BATCH_VISIBILITY_TIMEOUT ({visibility} s)" in caught.value.message
+        assert "COMFY_BATCH_LONGEST_COUNTDOWN" in caught.value.message
+
+    def test_a_longer_one_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("COMFY_BATCH_VISIBILITY_TIMEOUT", "661")
+        assert load_settings().visibility_timeout == 661
+
+    @pytest.mark.parametrize("broker", ["", "amqp://guest@localhost//"])
+    def test_where_there_is_no_redis_it_is_refused(self, monkeypatch: pytest.MonkeyPatch, broker: str) -> None:
+        monkeypatch.setenv("COMFY_BATCH_BROKER_URL", broker)
+        monkeypatch.setenv("COMFY_BATCH_VISIBILITY_TIMEOUT", "7200")
+        with pytest.raises(SettingsError, match="on Redis only"):
+            load_settings()

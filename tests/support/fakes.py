@@ -157,9 +157,9 @@ class Stores:
     upkeep: UpkeepStore
 
 
-def open_stores(database: Database) -> Stores:
-    """Stores as a process has them."""
-    jobs = JobStore(database)
+def open_stores(database: Database, *, breaker: int = 0) -> Stores:
+    """Stores as a process has them, but for the breaker, which is off where a test does not name its limit."""
+    jobs = JobStore(database, breaker=breaker)
     return Stores(database, jobs, BatchStore(database), UpkeepStore(database, jobs))
 
 
