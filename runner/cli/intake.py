@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
+import socket
 import sys
 import tempfile
 import time
@@ -14,13 +17,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from rich.markup import escape
+
 from runner.cli.context import SIMULATED, Context
+from runner.cli.output import err
 from runner.core.errors import ManifestError, Problem, UsageError
 from runner.core.inputs import InputFields, input_fields_from_schema
 from runner.core.manifest import JobSpec, ManifestOptions, ReadReport, read_manifest
 from runner.core.template import Template
 from runner.router.catalog import Exchange, NoSuchModel, look_up_model
 from runner.store.batches import BatchRecord, NewBatch, NewJob
+from tasks.processes import is_running
 
 #: Problems shown in full; the rest are counted.
 SHOWN_PROBLEMS = 100
@@ -28,6 +35,8 @@ SHOWN_PROBLEMS = 100
 CHUNK = 1 << 20
 #: A process that reads a manifest shows itself at least this often, in seconds.
 LOADING_LEASE = 60.0
+#: Seconds between two looks whether another process has read the manifest.
+LOOK = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,28 +73,56 @@ def take_in(context: Context, intake: Intake, router: Exchange, tell: Callable[[
     template = _parse_template(intake.template, template_bytes)
     with _opened(intake.manifest) as file:
         fingerprint = _fingerprint(file, intake, template_bytes)
-        existing = context.batches.by_fingerprint(fingerprint)
-        if existing is not None and not intake.new and existing.total is not None:
+        existing = _finished_batch(context, intake, fingerprint)
+        if existing is not None:
             return Taken(existing, created=False)
-        holder = uuid.uuid4().hex
-        lease = f"load:{fingerprint}"
-        if not context.upkeep.take_lease(lease, holder, time.time(), LOADING_LEASE):
-            raise UsageError(
-                f"{intake.manifest} is being read by another process", advice="wait for it, then the same command again"
-            )
-        try:
-            unfinished = existing if existing is not None and existing.total is None else None
-            batch = _begin(context, intake, fingerprint, unfinished)
+        with _only_reader(context, intake.manifest, f"load:{fingerprint}") as keep_lease:
+            # Another process may have read it while this one waited.
+            existing = _finished_batch(context, intake, fingerprint)
+            if existing is not None:
+                return Taken(existing, created=False)
+            batch = _begin(context, intake, fingerprint)
 
-            def keep_lease(rows: int) -> None:
-                context.upkeep.take_lease(lease, holder, time.time(), LOADING_LEASE)
+            def told(rows: int) -> None:
+                keep_lease()
                 tell(rows)
 
             reading = _Reading(context, intake, router, template)
-            blank = _write(context, batch, reading, file, keep_lease)
-        finally:
-            context.upkeep.drop_lease(lease, holder)
+            blank = _write(context, batch, reading, file, told)
     return Taken(context.batches.find(batch.id), created=True, blank_rows=blank)
+
+
+def _finished_batch(context: Context, intake: Intake, fingerprint: str) -> BatchRecord | None:
+    """The manifest's batch with all its rows, where that is what the user wants."""
+    existing = context.batches.by_fingerprint(fingerprint)
+    return existing if existing is not None and existing.total is not None and not intake.new else None
+
+
+@contextmanager
+def _only_reader(context: Context, manifest: str, lease: str) -> Iterator[Callable[[], None]]:
+    """Wait until no other process reads the same manifest, then keep others waiting; yields what keeps the lease."""
+    host = socket.gethostname()
+    holder = f"{host}:{os.getpid()}:{secrets.token_hex(4)}"
+    waiting = False
+
+    def keep() -> None:
+        context.upkeep.take_lease(lease, holder, time.time(), LOADING_LEASE)
+
+    while not context.upkeep.take_lease(lease, holder, time.time(), LOADING_LEASE):
+        other = context.upkeep.lease_holder(lease)
+        other_host, pid, *_ = (other or "::").split(":")
+        if other and other_host == host and pid.isdigit() and not is_running(int(pid)):
+            context.upkeep.drop_lease(lease, other)
+            continue
+        if not waiting:
+            where = f"pid {pid} on {escape(other_host)}"
+            err.print(f"Another process ({where}) reads {escape(manifest)} now; waiting for it.")
+            waiting = True
+        time.sleep(LOOK)
+    try:
+        yield keep
+    finally:
+        context.upkeep.drop_lease(lease, holder)
 
 
 class _Reading:
@@ -164,8 +201,9 @@ def _write(context: Context, batch: NewBatch, reading: _Reading, file: BinaryIO,
     return reading.report.blank_rows
 
 
-def _begin(context: Context, intake: Intake, fingerprint: str, unfinished: BatchRecord | None) -> NewBatch:
-    if unfinished is not None:
+def _begin(context: Context, intake: Intake, fingerprint: str) -> NewBatch:
+    unfinished = context.batches.by_fingerprint(fingerprint)
+    if unfinished is not None and unfinished.total is None:
         # Another process died while it wrote the rows; nothing of them was ever sent.
         context.batches.discard(unfinished.id)
     name = _free_name(context, intake)

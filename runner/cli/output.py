@@ -31,6 +31,7 @@ PAUSE_ADVICE: Mapping[str, tuple[str, str]] = {
     "not_enabled": ("the Router is not enabled for this account", "ask Comfy to enable it"),
     "unreachable": ("the Router cannot be reached", "check the network"),
     "storage": ("the media cannot be written", "free some space or mend the folder"),
+    "failing_alike": ("the rows fail alike, so the rest was not sent", "mend the manifest or the model's fields"),
     "user": ("paused by you", "nothing needs mending"),
 }
 

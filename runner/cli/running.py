@@ -75,6 +75,7 @@ def put_to_work(context: Context, batch: BatchRecord) -> BatchRecord:
     """Lift what stopped the batch, take back what is safe, and wake all that is due."""
     context.check_credential(batch)
     context.batches.unblock(batch.credential_id)
+    context.upkeep.set_clock_right(batch.credential_id, time.time())
     context.batches.resume(batch.id, time.time(), Policy())
     return context.batches.find(batch.id)
 
@@ -121,6 +122,8 @@ def _work_here(context: Context, batch: BatchRecord, interrupted: Interrupts, wa
             err.print(
                 "Stopping: nothing more is sent. Calls under way are finished first; Ctrl-C again leaves at once."
             )
+    if engine.failure is not None:
+        raise engine.failure
     return ended
 
 

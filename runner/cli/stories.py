@@ -26,6 +26,9 @@ from runner.core.types import BatchState, JobState
 from runner.store.batches import BatchRecord
 from runner.store.queries import EventView, JobView
 
+#: How long before their end results and links are warned of, in seconds, while nobody works, and while somebody does.
+BEFORE_LONG = 6 * 3600.0
+SOON = 60.0
 _UNHAPPY = (JobState.FAILED, JobState.HELD, JobState.EXPIRED, JobState.CANCELLED)
 
 
@@ -69,11 +72,31 @@ def status_of(context: Context, batch: BatchRecord, *, as_json: bool) -> int:
         row, since = slowest
         out.print(f"  slowest  row {row}, for {duration(time.time() - since)} now")
     workers = context.upkeep.live_workers(batch.credential_id, time.time())
-    if batch.state is BatchState.ACTIVE and workers and not has_stopped(batch, summary.counts):
+    at_work = batch.state is BatchState.ACTIVE and workers > 0 and not has_stopped(batch, summary.counts)
+    _warn(context, batch, at_work=at_work)
+    if at_work:
         out.print(f"  workers  {workers} at work")
     else:
         print_next(summary)
     return exit_status(summary)
+
+
+def _warn(context: Context, batch: BatchRecord, *, at_work: bool) -> None:
+    """What is lost if nothing is done, and what has come to a halt."""
+    now = time.time()
+    expiring = context.queries.expiring(batch.id, now + (SOON if at_work else BEFORE_LONG))
+    if expiring is not None:
+        jobs = "1 result or link" if expiring.jobs == 1 else f"{expiring.jobs:,} results or links"
+        left = expiring.first - now
+        when = f"in {duration(left)}" if left > 0 else f"{duration(-left)} ago"
+        verb = "ends" if expiring.jobs == 1 else "end, the first"
+        out.print(f"  [bold yellow]expiring[/] {jobs} not collected {verb} {when}: resume before")
+    overdue = context.queries.overdue(batch.id, now) if batch.state is BatchState.ACTIVE else None
+    if overdue is not None:
+        steps = "1 step has" if overdue.jobs == 1 else f"{overdue.jobs:,} steps have"
+        out.print(
+            f"  [bold yellow]stalled[/]  {steps} been due for up to {duration(overdue.seconds)}: no worker takes them"
+        )
 
 
 def show(context: Context, reference: str, *, as_json: bool) -> int:

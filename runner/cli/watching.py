@@ -87,7 +87,7 @@ def has_stopped(batch: BatchRecord, counts: Counts) -> bool:
     going = counts[JobState.QUEUED] + counts[JobState.RUNNING] + counts[JobState.DOWNLOADING]
     if batch.state is BatchState.PAUSED:
         # A stopped credential stops everything; a paused batch still collects what it has paid for.
-        whole = batch.pause_reason not in {"insufficient_credits", "user"}
+        whole = batch.pause_reason not in {"insufficient_credits", "failing_alike", "user"}
         return whole or going == 0
     return going + counts[JobState.SUBMITTING] + counts[JobState.PENDING] == 0
 

@@ -282,7 +282,8 @@ class BatchStore:
         with self._database.write("resume") as connection:
             connection.execute(
                 text("""
-                UPDATE batch SET state = 'active', pause_reason = NULL, pause_detail = NULL, finished_at = NULL
+                UPDATE batch SET state = 'active', pause_reason = NULL, pause_detail = NULL, finished_at = NULL,
+                  alike = 0, alike_as = NULL
                 WHERE id = :id AND (state = 'paused' OR (state = 'finished' AND EXISTS (
                   SELECT 1 FROM job WHERE batch_id = :id
                   AND state NOT IN ('succeeded', 'failed', 'cancelled', 'expired'))))
@@ -350,10 +351,14 @@ class BatchStore:
         return 1
 
     def reopen(self, batch_id: str) -> None:
-        """A finished batch has jobs to do again."""
+        """A finished or paused batch has jobs to do again."""
         with self._database.write("reopen") as connection:
             connection.execute(
-                text("UPDATE batch SET state = 'active', finished_at = NULL WHERE id = :id AND state = 'finished'"),
+                text("""
+                UPDATE batch SET state = 'active', finished_at = NULL, pause_reason = NULL, pause_detail = NULL,
+                  alike = 0, alike_as = NULL
+                WHERE id = :id AND state IN ('finished', 'paused')
+                """),
                 {"id": batch_id},
             )
 

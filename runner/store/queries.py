@@ -16,6 +16,8 @@ from runner.store.engine import Database
 
 #: Rows read at a time by the export.
 CHUNK = 1000
+#: A step that has been due for so long was found by no worker, in seconds: the sweeper looks every one.
+OVERDUE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,24 @@ class Summary:
     def succeeded(self) -> bool:
         """Every job succeeded and all of its media are there."""
         return self.counts[JobState.SUCCEEDED] == self.counts.total and not self.assets[AssetState.FAILED]
+
+
+@dataclass(frozen=True, slots=True)
+class Expiring:
+    """Results and links that end soon, or have ended, uncollected."""
+
+    jobs: int
+    #: When the first of them ends; Unix seconds.
+    first: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """Steps that nobody takes."""
+
+    jobs: int
+    #: How long the first of them has been due, in seconds.
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +148,15 @@ SELECT CASE WHEN state = 'submitting' AND first_sent_at IS NOT NULL AND charge =
 _ASSETS = text("""
 SELECT a.state, count(*) FROM asset a JOIN job j ON j.id = a.job_id WHERE j.batch_id = :id GROUP BY a.state
 """)
+_EXPIRING = text("""
+SELECT count(*), MIN(deadline) FROM job
+WHERE batch_id = :id AND state IN ('queued', 'running', 'downloading', 'held') AND deadline < :before
+""")
+_OVERDUE = text("""
+SELECT count(*), MIN(wake_at) FROM job
+WHERE batch_id = :id AND state IN ('submitting', 'queued', 'running', 'downloading') AND wake_at < :before
+  AND (claim_token IS NULL OR claim_until < :now)
+""")
 _ASSETS_OF = text("SELECT * FROM asset WHERE job_id IN :ids ORDER BY job_id, number").bindparams(
     bindparam("ids", expanding=True)
 )
@@ -185,6 +214,18 @@ class Queries:
                 {"id": batch_id},
             ).one_or_none()
         return (row[0], row[1]) if row else None
+
+    def expiring(self, batch_id: str, before: float) -> Expiring | None:
+        """What has not been collected or downloaded and is gone by `before`; `None` when nothing is."""
+        with self._database.read() as connection:
+            row = connection.execute(_EXPIRING, {"id": batch_id, "before": before}).one()
+        return Expiring(row[0], row[1]) if row[0] else None
+
+    def overdue(self, batch_id: str, now: float) -> Overdue | None:
+        """Steps that nobody takes though they have been due for `OVERDUE` seconds; `None` when there are none."""
+        with self._database.read() as connection:
+            row = connection.execute(_OVERDUE, {"id": batch_id, "now": now, "before": now - OVERDUE}).one()
+        return Overdue(row[0], now - row[1]) if row[0] else None
 
     def find_jobs(self, reference: str) -> list[JobView]:
         """Jobs by id, request id, idempotency key or `custom_id`, or as `BATCH:ROW`; the newest first."""

@@ -94,6 +94,13 @@ class UpkeepStore:
         with self._database.write("lease") as connection:
             return connection.execute(_TAKE_LEASE, values).rowcount == 1
 
+    def lease_holder(self, name: str) -> str | None:
+        """Who has the lease, or had it last; `None` when it was given back."""
+        with self._database.read() as connection:
+            found = connection.execute(text("SELECT holder FROM lease WHERE name = :name"), {"name": name})
+            holder: str | None = found.scalar_one_or_none()
+            return holder
+
     def drop_lease(self, name: str, holder: str) -> None:
         """Give the lease back, if `holder` still has it."""
         with self._database.write("drop lease") as connection:
