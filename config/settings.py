@@ -7,26 +7,31 @@ lists them all.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
+from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
+from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from runner.core.errors import SettingsError
 
+_PREFIX = "COMFY_BATCH_"
 DEFAULT_ROUTER = "https://api.comfy.org"
-#: How the addresses of brokers begin that speak Redis's protocol.
-REDIS = ("redis:", "rediss:", "redis+socket:", "unix:", "socket:")
+#: How the addresses of brokers begin that speak Redis's protocol, and of those that speak RabbitMQ's.
+REDIS = ("redis:", "rediss:", "redis+socket:")
+RABBITMQ = ("amqp:", "amqps:", "pyamqp:")
 
 
 class Settings(BaseSettings):
     """The settings of one process. Durations are seconds."""
 
     model_config = SettingsConfigDict(
-        env_prefix="COMFY_BATCH_",
+        env_prefix=_PREFIX,
         env_file=".env",
         env_file_encoding="utf-8",
         extra="ignore",
@@ -111,6 +116,13 @@ class Settings(BaseSettings):
     @classmethod
     def _empty_is_unset(cls, value: object) -> object:
         return None if isinstance(value, str) and not value.strip() else value
+
+    @field_validator("broker_url")
+    @classmethod
+    def _known_broker(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith((*REDIS, *RABBITMQ)):
+            raise ValueError("must be the address of a Redis (redis://HOST:6379/0) or a RabbitMQ (amqp://USER@HOST//)")
+        return value
 
     @field_validator("asset_store")
     @classmethod
@@ -197,6 +209,16 @@ def load_settings(**overrides: object) -> Settings:
     except ValidationError as error:
         problems = "; ".join(f"{_variable(item['loc'])} {_plain(item['msg'])}".strip() for item in error.errors())
         raise SettingsError(problems, advice="see config/example.env for every setting") from None
+
+
+def misspelt_settings(environment: Iterable[str], dotenv: Path = Path(".env")) -> dict[str, str | None]:
+    """Names that look like settings and are none, from the environment and the `.env` file, each with the setting that
+    was probably meant."""
+    names = {name for name in environment if name.startswith(_PREFIX)}
+    names |= {name for name in dotenv_values(dotenv) if name.startswith(_PREFIX)}
+    known = set(setting_names().values())
+    strange = sorted(name for name in names - known if not name.startswith(f"{_PREFIX}TEST_"))
+    return {name: next(iter(get_close_matches(name, known, 1, 0.7)), None) for name in strange}
 
 
 def setting_names() -> dict[str, str]:

@@ -112,7 +112,8 @@ def _register(app: Celery, step: Step, runtime: Callable[[], Runtime], publisher
     def task(job: int, batch: str, row: int, queue_position: int | None = None) -> None:
         publisher.publish(run(runtime(), job))
 
-    app.task(task, name=TASK_NAMES[step], ignore_result=True, max_retries=0)
+    # Celery otherwise gives the task to every application of the process, also to one that only publishes.
+    app.task(task, name=TASK_NAMES[step], ignore_result=True, max_retries=0, shared=False)
 
 
 def watch_with(app: Celery, consumer: Any) -> None:

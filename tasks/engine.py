@@ -8,11 +8,14 @@ import secrets
 import socket
 import threading
 import time
+import warnings
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from celery import Celery, signals
+from celery.app.trace import setup_worker_optimizations
+from celery.utils import timer2
 from celery.worker import WorkController
 from celery.worker import state as worker_state
 
@@ -68,11 +71,15 @@ def keep_to_one_core(others: int) -> None:
         os.sched_setaffinity(0, {cores[others % len(cores)]})
 
 
-def assemble(settings: Settings, database: Database, credential_id: int, concurrency: int) -> Parts:
-    """Put a worker together from its parts."""
+def assemble(
+    settings: Settings, database: Database, credential_id: int, concurrency: int, only_batch: str | None = None
+) -> Parts:
+    """Put a worker together from its parts. With `only_batch` it sends no other batch's jobs."""
     host = socket.gethostname()
     worker = WorkerInfo(f"{host}-{os.getpid()}-{secrets.token_hex(3)}", credential_id, host, os.getpid(), concurrency)
-    jobs = JobStore(database, longest_countdown=settings.longest_countdown, breaker=settings.breaker)
+    jobs = JobStore(
+        database, longest_countdown=settings.longest_countdown, breaker=settings.breaker, only_batch=only_batch
+    )
     key = settings.api_key.get_secret_value() if settings.api_key else ""
     router = RouterClient(settings.router_base_url, key, timeout=settings.request_timeout)
     media = MediaClient(timeout=settings.download_timeout)
@@ -99,7 +106,7 @@ def assemble(settings: Settings, database: Database, credential_id: int, concurr
     upkeep.set_clock_right(credential_id, clock())
     if settings.one_core:
         keep_to_one_core(sum(worker.host == host for worker in upkeep.workers()))
-    sweeper = Sweeper(upkeep, worker, app.publisher, clock, _stop_worker)
+    sweeper = Sweeper(upkeep, worker, app.publisher, clock, only_batch, _stop_worker)
     return Parts(app, runtime, sweeper, router, media)
 
 
@@ -119,12 +126,16 @@ class EmbeddedEngine:
     """A worker in threads of this process, on whatever broker the settings name.
 
     Use as a context manager: work goes on inside the block. Leaving it waits for the calls under way, as long as
-    `LAST_CALLS`; what they had not finished is owed by the database.
+    `LAST_CALLS`; what they had not finished is owed by the database. With `only_batch` it sends no other batch's jobs.
     """
 
-    def __init__(self, settings: Settings, database: Database, credential_id: int) -> None:
-        self.parts = assemble(settings, database, credential_id, settings.concurrency)
+    def __init__(
+        self, settings: Settings, database: Database, credential_id: int, only_batch: str | None = None
+    ) -> None:
+        self.parts = assemble(settings, database, credential_id, settings.concurrency, only_batch)
         name = f"embedded@{socket.gethostname()}-{os.getpid()}"
+        # As Celery's own worker command does: without it tasks are looked up in whatever application came first.
+        setup_worker_optimizations(self.parts.app, name)
         self._ready = threading.Event()
         self._controller = WorkController(
             app=self.parts.app,
@@ -176,8 +187,9 @@ class EmbeddedEngine:
     def _wake_timer(self) -> None:
         # Celery's timer, where it waits for nothing, sees only once a second that it shall stop.
         timer = self._controller.timer
-        with timer.mutex:
-            timer.not_empty.notify()
+        if isinstance(timer, timer2.Timer):
+            with timer.mutex:
+                timer.not_empty.notify()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -204,6 +216,8 @@ def run_worker(settings: Settings, database: Database, credential_id: int, concu
         quiet=True,
         ready_callback=lambda consumer: watch_with(parts.app, consumer),
     )
+    # It names a flag of Celery's own command, which is not the one that was typed.
+    warnings.filterwarnings("ignore", message="You're running the worker with superuser", category=RuntimeWarning)
     last_calls = _LastCalls(parts)
     signals.worker_shutting_down.connect(last_calls.begin, weak=False)
     parts.sweeper.start()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from config.settings import Settings, is_loopback
 from runner.core.errors import SettingsError
 from tasks.app import build_client
 
 
-def run_flower(settings: Settings) -> int:
-    """Serve Flower in the foreground until Ctrl-C; returns the exit status.
+def run_flower(settings: Settings, tell: Callable[[str], None]) -> int:
+    """Serve Flower in the foreground until Ctrl-C; `tell` hears its address first. Returns the exit status.
 
     Raises `SettingsError` without a broker to watch, or where it would listen beyond this machine unprotected.
     """
@@ -43,6 +44,7 @@ def run_flower(settings: Settings) -> int:
     else:
         arguments.append(f"--basic_auth={password}")
     app = build_client(settings)
+    tell(f"http://{settings.flower_address}:{settings.flower_port}")
     try:
         app.start(argv=arguments)
     except SystemExit as stop:

@@ -122,7 +122,8 @@ def collect(runtime: Runtime, job_id: int) -> list[Wake]:
     outcome = outcome_of_collect(_exchange(runtime, claim, request), runtime.clock())
     if outcome.document is None:
         return _apply(runtime, claim, outcome)
-    if claim.job.submitted_at is not None and claim.job.state is not JobState.DOWNLOADING:
+    # Only an undisturbed wait tells how long the model takes.
+    if claim.job.submitted_at is not None and claim.job.last in (OutcomeKind.ACCEPTED, OutcomeKind.NOT_READY):
         at_first = claim.job.last is OutcomeKind.ACCEPTED
         runtime.first_read.learn(claim.model, claim.due_at - claim.job.submitted_at, at_first=at_first)
     document = outcome.document

@@ -36,13 +36,15 @@ class Sweeper:
         worker: WorkerInfo,
         publisher: Publisher,
         clock: Callable[[], float],
+        only_batch: str | None = None,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._worker = worker
         self._publisher = publisher
         self._clock = clock
-        self._lease = f"sweep:{worker.credential_id}"
+        # Who sends one batch only would not find what the others owe.
+        self._lease = f"sweep:{worker.credential_id}" + (f":{only_batch}" if only_batch else "")
         self._last_tick: float | None = None
         #: Before then nobody is taken for dead.
         self._patient_until = 0.0

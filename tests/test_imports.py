@@ -34,7 +34,7 @@ PARTS = {
     "runner.assets": part("runner.core"),
     "runner.report": part("runner.core runner.store", "jinja2"),
     "runner.simulator": part("runner.core", "starlette uvicorn"),
-    "config": part("runner.core.errors", "pydantic pydantic_settings celery kombu"),
+    "config": part("runner.core.errors", "pydantic pydantic_settings dotenv celery kombu"),
     "tasks": part("runner.core runner.store runner.router runner.assets config", "celery kombu billiard flower"),
     "runner.cli": part(
         "runner.core runner.store runner.router runner.assets runner.report runner.simulator config tasks", "typer rich"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from config.settings import Settings, load_settings
+from rich.markup import escape
+
+from config.settings import Settings, load_settings, misspelt_settings
+from runner.cli.output import err
 from runner.core.errors import CredentialChanged, UsageError
 from runner.store.batches import BatchRecord, BatchStore
 from runner.store.engine import Database
@@ -73,6 +77,9 @@ def open_context(**overrides: object) -> Iterator[Context]:
     """Settings in force and the database, brought up to date."""
     settings = load_settings(**overrides)
     set_up_logging(settings.log_level)
+    for name, meant in misspelt_settings(os.environ).items():
+        hint = f"; {meant} is one" if meant else ""
+        err.print(f"[bold yellow]Note:[/] {escape(name)} is no setting{hint}. config/example.env lists them all.")
     database = Database(settings.effective_database_url)
     try:
         migrate(database)

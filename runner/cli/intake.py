@@ -75,6 +75,7 @@ def take_in(context: Context, intake: Intake, router: Exchange, tell: Callable[[
         fingerprint = _fingerprint(file, intake, template_bytes)
         existing = _finished_batch(context, intake, fingerprint)
         if existing is not None:
+            _refuse_other_wishes(existing, intake)
             return Taken(existing, created=False)
         with _only_reader(context, intake.manifest, f"load:{fingerprint}") as keep_lease:
             # Another process may have read it while this one waited.
@@ -96,6 +97,18 @@ def _finished_batch(context: Context, intake: Intake, fingerprint: str) -> Batch
     """The manifest's batch with all its rows, where that is what the user wants."""
     existing = context.batches.by_fingerprint(fingerprint)
     return existing if existing is not None and existing.total is not None and not intake.new else None
+
+
+def _refuse_other_wishes(existing: BatchRecord, intake: Intake) -> None:
+    """A batch keeps its name and its folder, so another wish would come to nothing."""
+    name = intake.name or "NAME"
+    advice = f"leave the flag away, or pay for a second batch: the same command with --new --name {name}"
+    if intake.name is not None and intake.name != existing.name:
+        raise UsageError(f"the batch of {intake.manifest} is named `{existing.name}` already", advice=advice)
+    if intake.output is not None and str(intake.output.absolute()) != existing.output_dir:
+        raise UsageError(
+            f"the batch of {intake.manifest} keeps its media in {existing.output_dir} already", advice=advice
+        )
 
 
 @contextmanager

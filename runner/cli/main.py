@@ -74,6 +74,9 @@ def reporting(*, as_json: bool = False) -> Iterator[None]:
             print_json(error_document(error))
         print_error(error)
         raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        # Before the work has begun; from then on it is noted, and told of.
+        raise typer.Exit(130) from None
 
 
 def _show_version(wanted: bool) -> None:
@@ -150,8 +153,8 @@ def submit(
         from runner.cli.running import enqueue, put_to_work
 
         batch = put_to_work(context, _take_in(context, intake).batch)
-        if context.settings.broker_url is not None:
-            enqueue(context.settings, context, batch.credential_id)
+        if context.settings.broker_url is not None and not enqueue(context.settings, context, batch.credential_id):
+            err.print("[bold yellow]Note:[/] the broker took no message, but workers also find jobs in the database.")
         summary = context.queries.summary(context.batches.find(batch.id))
         if as_json:
             print_json(summary_document(summary))
@@ -199,11 +202,12 @@ def flower(
     with reporting():
         from config.settings import load_settings
         from runner.cli.context import set_up_logging
+        from runner.cli.output import err
         from tasks.flower import run_flower
 
         settings = load_settings(flower_address=address, flower_port=port)
         set_up_logging(settings.log_level)
-        raise typer.Exit(run_flower(settings))
+        raise typer.Exit(run_flower(settings, lambda address: err.print(f"Flower: {address}; Ctrl-C stops it.")))
 
 
 @app.command(epilog="Example: comfy-batch resume last")

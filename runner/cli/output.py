@@ -114,7 +114,7 @@ def print_summary(summary: Summary, reasons: list[tuple[str, str, str, int]]) ->
     out.print(f"  output   {escape(document['output_dir'])}")
     for state, reason, error_type, count in reasons[:6]:
         said = HELD_ADVICE.get(reason, error_type or reason)
-        out.print(f"  {state:8} {count:,} jobs: {escape(said)}")
+        out.print(f"  {state:8} {count:,} {'job' if count == 1 else 'jobs'}: {escape(said)}")
 
 
 def _lost(count: int) -> str:
@@ -127,7 +127,7 @@ def print_next(summary: Summary) -> None:
     name = batch.name
     if batch.state is BatchState.PAUSED:
         what, mend = PAUSE_ADVICE.get(batch.pause_reason or "", (batch.pause_reason or "paused", "see why"))
-        detail = f" ({batch.pause_detail})" if batch.pause_detail else ""
+        detail = f" ({batch.pause_detail})" if batch.pause_detail and batch.pause_detail != what else ""
         err.print(f"Paused: {escape(what + detail)}.")
         err.print(f"Next: {mend}, then comfy-batch resume {escape(name)}")
     elif counts[JobState.HELD]:

@@ -30,11 +30,20 @@ def retry_jobs(
         return False
     runs = "1 new paid run" if count == 1 else f"{count:,} new paid runs"
     if not yes:
-        typer.confirm(f"Start {runs} of {batch.name}?", abort=True, err=True)
+        _ask(f"Start {runs} of {batch.name}?")
     context.batches.move(batch.id, OutcomeKind.RETRY, chosen, time.time(), Policy(), error_types)
     context.batches.reopen(batch.id)
     err.print(f"{runs} of {batch.name} will be sent.")
     return True
+
+
+def _ask(question: str) -> None:
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        raise UsageError("nobody answers here, so nothing was started", advice="the same command with --yes") from None
+    if not agreed:
+        raise UsageError("nothing was started")
 
 
 def _states(names: Sequence[str]) -> Sequence[JobState]:

@@ -80,12 +80,12 @@ def put_to_work(context: Context, batch: BatchRecord) -> BatchRecord:
     return context.batches.find(batch.id)
 
 
-def enqueue(settings: Settings, context: Context, credential_id: int) -> int:
-    """Send the messages that are due now to the workers of the configured broker; returns how many it took."""
+def enqueue(settings: Settings, context: Context, credential_id: int) -> bool:
+    """Send the messages that are due now to the workers of the configured broker; returns whether it took them all."""
     from tasks.app import build_client
 
     wakes = context.upkeep.sweep(credential_id, time.time())
-    return int(build_client(settings).publisher.publish(wakes))
+    return int(build_client(settings).publisher.publish(wakes)) == len(wakes)
 
 
 def workers_elsewhere(settings: Settings) -> int:
@@ -116,7 +116,7 @@ def _work_here(context: Context, batch: BatchRecord, interrupted: Interrupts, wa
     if batch.simulated:
         # The simulator lives on this machine only, so other machines' workers could not reach it.
         settings = settings.model_copy(update={"broker_url": None})
-    with EmbeddedEngine(settings, context.database, batch.credential_id) as engine:
+    with EmbeddedEngine(settings, context.database, batch.credential_id, only_batch=batch.id) as engine:
         ended = watch(context, batch.id, console=err, interrupted=interrupted, wait=wait, alive=lambda: engine.alive)
         if ended is Ended.INTERRUPTED:
             err.print(

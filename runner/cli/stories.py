@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from datetime import datetime
 from typing import Any
@@ -25,6 +26,7 @@ from runner.cli.watching import duration, has_stopped
 from runner.core.types import BatchState, JobState
 from runner.store.batches import BatchRecord
 from runner.store.queries import EventView, JobView
+from tasks.processes import is_running
 
 #: How long before their end results and links are warned of, in seconds, while nobody works, and while somebody does.
 BEFORE_LONG = 6 * 3600.0
@@ -71,7 +73,9 @@ def status_of(context: Context, batch: BatchRecord, *, as_json: bool) -> int:
     if slowest is not None:
         row, since = slowest
         out.print(f"  slowest  row {row}, for {duration(time.time() - since)} now")
-    workers = context.upkeep.live_workers(batch.credential_id, time.time())
+    seen = context.upkeep.live_workers(batch.credential_id, time.time())
+    # The process of a worker that was killed just now shows at once, on the machine that it ran on.
+    workers = sum(worker.host != socket.gethostname() or is_running(worker.pid) for worker in seen)
     at_work = batch.state is BatchState.ACTIVE and workers > 0 and not has_stopped(batch, summary.counts)
     _warn(context, batch, at_work=at_work)
     if at_work:
@@ -94,9 +98,8 @@ def _warn(context: Context, batch: BatchRecord, *, at_work: bool) -> None:
     overdue = context.queries.overdue(batch.id, now) if batch.state is BatchState.ACTIVE else None
     if overdue is not None:
         steps = "1 step has" if overdue.jobs == 1 else f"{overdue.jobs:,} steps have"
-        out.print(
-            f"  [bold yellow]stalled[/]  {steps} been due for up to {duration(overdue.seconds)}: no worker takes them"
-        )
+        since = duration(overdue.seconds)
+        out.print(f"  [bold yellow]stalled[/]  {steps} been due for up to {since}: no worker takes them")
 
 
 def show(context: Context, reference: str, *, as_json: bool) -> int:

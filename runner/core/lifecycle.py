@@ -32,6 +32,7 @@ _PENDING: Mapping[OutcomeKind, Rule] = {
 }
 
 _SUBMITTING: Mapping[OutcomeKind, Rule] = {
+    O.WITHDRAWN: submitting.withdraw,
     O.ACCEPTED: submitting.accepted,
     O.KEY_BUSY: submitting.wait_for_key,
     O.KEY_CONFLICT: submitting.hold(Reason.KEY_CONFLICT),

@@ -75,6 +75,8 @@ class OutcomeKind(StrEnum):
 
     # The window let the job in.
     ADMITTED = "admitted"
+    # Nobody sends it after all.
+    WITHDRAWN = "withdrawn"
     # Answers to a submit.
     ACCEPTED = "accepted"
     KEY_BUSY = "key_busy"

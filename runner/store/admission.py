@@ -14,11 +14,15 @@ from runner.store.records import Wake
 #: What admission makes of a pending job, decided once for all of them.
 _ADMITTED = decide(Job(0, JobState.PENDING), Outcome(OutcomeKind.ADMITTED), 0.0, Policy())
 
+#: What becomes of a job that was let in and that nobody sends.
+_WITHDRAWN = decide(Job(0, JobState.SUBMITTING), Outcome(OutcomeKind.WITHDRAWN), 0.0, Policy())
+
 _CREDENTIAL = "SELECT id, window_size, window_max, shrunk_at, cool_down_until, blocked FROM credential WHERE id = :id"
 _SELECT_CREDENTIAL = Sql(_CREDENTIAL, postgresql_suffix=" FOR UPDATE")
 _COUNT_IN_FLIGHT = Sql(f"SELECT count(*) AS n FROM job WHERE credential_id = :id AND {IN_FLIGHT_SQL}")  # noqa: S608  # a constant
 _ACTIVE_BATCHES = Sql("""
-SELECT id, started_at FROM batch WHERE credential_id = :id AND state = 'active' AND total IS NOT NULL
+SELECT id, started_at FROM batch
+WHERE credential_id = :id AND state = 'active' AND total IS NOT NULL AND id = COALESCE(:only, id)
 ORDER BY created_at, id
 """)
 _NEXT_PENDING = """
@@ -27,6 +31,11 @@ SELECT id, row FROM job WHERE batch_id = :batch AND state = 'pending' AND due_at
 _SELECT_PENDING = Sql(_NEXT_PENDING, postgresql_suffix=" FOR UPDATE SKIP LOCKED")
 _ADMIT = Sql("""
 UPDATE job SET state = :state, step = :step, due_at = :now, decided_at = :now, wake_at = :wake WHERE id = :id
+""")
+_WITHDRAW = Sql("""
+UPDATE job SET state = :state, step = NULL, due_at = :now, wake_at = NULL
+WHERE credential_id = :id AND state = 'submitting' AND batch_id <> :only AND first_sent_at IS NULL
+  AND claim_token IS NULL AND wake_at <= :now
 """)
 _BEGIN_BATCH = Sql("UPDATE batch SET started_at = :now WHERE id = :id AND started_at IS NULL")
 _SET_WINDOW = Sql("UPDATE credential SET window_size = :window, shrunk_at = :shrunk_at WHERE id = :id")
@@ -67,15 +76,20 @@ def lock_credential(hot: Hot, credential_id: int) -> CredentialState:
     )
 
 
-def admit_within(hot: Hot, credential: CredentialState, now: float, name_of: Callable[[str], str]) -> list[Wake]:
-    """Let pending jobs into the window until it is full, oldest batch first, in the manifest's order."""
+def admit_within(
+    hot: Hot, credential: CredentialState, now: float, name_of: Callable[[str], str], only_batch: str | None = None
+) -> list[Wake]:
+    """Let pending jobs into the window until it is full, oldest batch first, in the manifest's order.
+
+    With `only_batch` no other batch's jobs are let in.
+    """
     if credential.blocked is not None or (credential.cool_down_until or 0.0) > now:
         return []
     room = int(credential.window) - _in_flight(hot, credential.id)
     wakes: list[Wake] = []
     if room <= 0:
         return wakes
-    for batch in hot.rows(_ACTIVE_BATCHES, {"id": credential.id}):
+    for batch in hot.rows(_ACTIVE_BATCHES, {"id": credential.id, "only": only_batch}):
         batch_id, started_at = batch["id"], batch["started_at"]
         values = {"batch": batch_id, "now": now, "room": room - len(wakes)}
         found = hot.rows(_SELECT_PENDING, values)
@@ -93,6 +107,12 @@ def _admit(hot: Hot, found: Sequence[Row], batch: str, now: float) -> list[Wake]
     values = {"state": _ADMITTED.state.value, "step": step.value, "now": now, "wake": now + ADMISSION_GRACE}
     hot.run_many(_ADMIT, [{"id": job["id"], **values} for job in found])
     return [Wake(job["id"], step, batch, job["row"]) for job in found]
+
+
+def withdraw_others(hot: Hot, credential_id: int, only_batch: str, now: float) -> None:
+    """Give the places back that other batches' jobs took and nobody here will use: none of their keys has gone out."""
+    values = {"state": _WITHDRAWN.state.value, "now": now, "id": credential_id, "only": only_batch}
+    hot.run(_WITHDRAW, values)
 
 
 def _in_flight(hot: Hot, credential_id: int) -> int:

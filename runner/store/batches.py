@@ -38,6 +38,10 @@ VALUES (:id, :name, :fingerprint, :credential_id, :state, :simulated, :manifest,
 _WAKE_ALL = text("""
 UPDATE job SET wake_at = :now WHERE batch_id = :id AND step IS NOT NULL AND claim_token IS NULL AND due_at <= :now
 """)
+# Whoever resumes says that the network is back; a wait that the Router itself named is kept.
+_TRY_AGAIN = text("""
+UPDATE job SET due_at = :now, attempts = 0 WHERE batch_id = :id AND step IS NOT NULL AND last = :last AND due_at > :now
+""")
 _WAKE_LATER = text("""
 UPDATE job SET wake_at = due_at WHERE batch_id = :id AND step IS NOT NULL AND claim_token IS NULL AND due_at > :now
 """)
@@ -290,6 +294,7 @@ class BatchStore:
                 """),
                 {"id": batch_id},
             )
+            connection.execute(_TRY_AGAIN, {"id": batch_id, "now": now, "last": OutcomeKind.UNREACHABLE.value})
             connection.execute(_WAKE_ALL, {"id": batch_id, "now": now})
             connection.execute(_WAKE_LATER, {"id": batch_id, "now": now})
         return taken

@@ -65,12 +65,11 @@ class Database:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             try:
                 yield connection
-            except BaseException:
-                connection.exec_driver_sql("ROLLBACK")
-                raise
-            else:
                 reach("before commit", name)
                 connection.exec_driver_sql("COMMIT")
+            except BaseException:
+                connection.connection.rollback()
+                raise
             finally:
                 if durable:
                     connection.exec_driver_sql("PRAGMA synchronous=NORMAL")
@@ -88,16 +87,18 @@ class Database:
         with self._writer, _translated(self.url):
             if durable not in self._hot_writers:
                 self._hot_writers[durable] = self._raw_sqlite(durable=durable)
-            cursor = self._hot_writers[durable].cursor()
+            connection = self._hot_writers[durable]
+            cursor = connection.cursor()
             cursor.execute("BEGIN IMMEDIATE")
             try:
                 yield Hot(cursor, "sqlite")
-            except BaseException:
-                cursor.execute("ROLLBACK")
-                raise
-            else:
                 reach("before commit", name)
                 cursor.execute("COMMIT")
+            except BaseException:
+                # Also where the commit itself fails: the connection is kept, and must not stay in a transaction. Some
+                # faults have rolled back already.
+                connection.rollback()
+                raise
             finally:
                 cursor.close()
         reach("after commit", name)
@@ -180,7 +181,7 @@ def _parse(url: str) -> URL:
 
 def _sqlite_engine(url: URL) -> Engine:
     if url.database and url.database != ":memory:":
-        Path(url.database).expanduser().parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(Path(url.database).expanduser().parent)
     # "autocommit" to the driver: the transactions of `write` are the only ones, and they are spelt out.
     engine = create_engine(
         url,
@@ -195,6 +196,16 @@ def _sqlite_engine(url: URL) -> Engine:
         _set_pragmas(connection)
 
     return engine
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(
+            f"the folder {folder} of the database cannot be made: {error.strerror}",
+            advice="name another with COMFY_BATCH_HOME or COMFY_BATCH_DATABASE_URL",
+        ) from error
 
 
 def _set_pragmas(connection: Any) -> None:

@@ -57,7 +57,8 @@ RETURNING * {also}
 # The key counts as used from here on; if it had gone out before, that send was never answered.
 _FIRST_SEND = """, charge = CASE WHEN first_sent_at IS NULL THEN charge ELSE 'possible' END,
   first_sent_at = COALESCE(first_sent_at, :now)"""
-_ACTIVE = "AND EXISTS (SELECT 1 FROM batch b WHERE b.id = job.batch_id AND b.state = 'active')"
+_ACTIVE = """AND batch_id = COALESCE(:only, batch_id)
+  AND EXISTS (SELECT 1 FROM batch b WHERE b.id = job.batch_id AND b.state = 'active')"""
 
 _BODY = ", (SELECT body FROM payload p WHERE p.job_id = job.id) AS body"
 
@@ -76,7 +77,7 @@ FROM job JOIN credential c ON c.id = job.credential_id WHERE job.id = :id
 """)
 _POSTPONE = Sql("""
 UPDATE job SET due_at = :due, wake_at = :wake, decided_at = :now, paced_at = :paced
-WHERE id = :id AND claim_token IS NULL AND step = :step AND due_at <= :due
+WHERE id = :id AND claim_token IS NULL AND step = :step AND due_at < :due
 """)
 
 _APPLY = Sql("""
@@ -137,13 +138,20 @@ class JobStore:
     """Claims and transitions of jobs.
 
     Delays above `longest_countdown` seconds wait in the database instead of in a message. `breaker` failures of one
-    kind in a row pause a batch; 0 for never.
+    kind in a row pause a batch; 0 for never. With `only_batch` no other batch's jobs are let in and sent; what others
+    have paid for is collected all the same.
     """
 
     def __init__(
-        self, database: Database, *, longest_countdown: float = LONGEST_COUNTDOWN, breaker: int = Policy().breaker
+        self,
+        database: Database,
+        *,
+        longest_countdown: float = LONGEST_COUNTDOWN,
+        breaker: int = Policy().breaker,
+        only_batch: str | None = None,
     ) -> None:
         self._database = database
+        self.only_batch = only_batch
         self._longest_countdown = longest_countdown
         self._breaker = breaker
         #: Names and places never change, so they are looked up once.
@@ -167,6 +175,7 @@ class JobStore:
             "owner": owner,
             "until": now + lease,
             "token": secrets.token_hex(8),
+            "only": self.only_batch,
         }
         # What goes out under a key from here on must be known for ever after; the rest can be asked again.
         with self._database.hot_write("claim", durable=step is Step.SUBMIT) as hot:
@@ -327,7 +336,7 @@ class JobStore:
             _keep_pauses(hot, claim, outcome, transition, now)
             credential = adjust_window(hot, credential, transition.window, now)
             if leaves and transition.pause is None:
-                wakes.extend(admit_within(hot, credential, now, self.batch_name))
+                wakes.extend(admit_within(hot, credential, now, self.batch_name, self.only_batch))
         if outcome.kind in (OutcomeKind.RESULT, OutcomeKind.ACCEPTED):
             note_success(hot, claim.batch_id, outcome)
         elif transition.state is JobState.FAILED:

@@ -246,8 +246,7 @@ class Queries:
             raise NotFound(
                 f"there is no job `{reference}`", advice="name one as BATCH:ROW, by its id or by its request id"
             )
-        exact = [row for row in rows if str(row["id"]) == reference]
-        return self._views(exact or rows)
+        return self._views(rows)
 
     def events(self, job_id: int) -> list[EventView]:
         """The job's story, in order."""

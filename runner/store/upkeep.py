@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 
 from runner.core.types import Step
-from runner.store.admission import admit_within, finish_batch, lock_credential
+from runner.store.admission import admit_within, finish_batch, lock_credential, withdraw_others
 from runner.store.engine import Database
 from runner.store.hot import Hot, Row, Sql
 from runner.store.jobs import GRACE, JobStore
@@ -25,7 +25,8 @@ SELECT j.id, j.step, j.batch_id, j.row, j.queue_position FROM job j
 JOIN credential c ON c.id = j.credential_id
 WHERE j.credential_id = :credential AND j.wake_at <= :now AND j.step IS NOT NULL
   AND (j.claim_token IS NULL OR j.claim_until <= :now)
-  AND (j.step <> 'submit' OR EXISTS (SELECT 1 FROM batch b WHERE b.id = j.batch_id AND b.state = 'active'))
+  AND (j.step <> 'submit' OR (j.batch_id = COALESCE(:only, j.batch_id)
+    AND EXISTS (SELECT 1 FROM batch b WHERE b.id = j.batch_id AND b.state = 'active')))
   AND c.blocked IS NULL AND (c.cool_down_until IS NULL OR c.cool_down_until <= :now)
 ORDER BY CASE WHEN j.step = 'submit' THEN 1 ELSE 0 END, COALESCE(j.deadline, j.wake_at),
   CASE WHEN j.step = 'fetch' THEN 0 ELSE 1 END, j.wake_at LIMIT :most
@@ -38,6 +39,7 @@ VALUES (:id, :credential_id, :host, :pid, :concurrency, :now, :now)
 ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
 """)
 # Seen in the future: of a clock that was put back since, or of another machine's that is far ahead.
+_WORKER = "id, credential_id, host, pid, concurrency"
 _LIVE = "seen_at >= :before AND seen_at <= :ahead"
 _DEAD = Sql(f"SELECT id FROM worker WHERE NOT ({_LIVE})")  # noqa: S608  # a constant
 _DEAD_CLAIMS = Sql(f"""
@@ -129,17 +131,17 @@ class UpkeepStore:
     def workers(self) -> list[WorkerInfo]:
         """Every worker that has not taken its leave."""
         with self._database.read() as connection:
-            rows = connection.execute(text("SELECT id, credential_id, host, pid, concurrency FROM worker")).all()
+            rows = connection.execute(text(f"SELECT {_WORKER} FROM worker")).all()  # noqa: S608  # a constant
         return [WorkerInfo(*row) for row in rows]
 
-    def live_workers(self, credential_id: int, now: float) -> int:
-        """How many workers were seen lately."""
+    def live_workers(self, credential_id: int, now: float) -> list[WorkerInfo]:
+        """The workers that were seen lately."""
         with self._database.read() as connection:
             found = connection.execute(
-                text(f"SELECT count(*) FROM worker WHERE credential_id = :id AND {_LIVE}"),  # noqa: S608  # a constant
+                text(f"SELECT {_WORKER} FROM worker WHERE credential_id = :id AND {_LIVE}"),  # noqa: S608  # a constant
                 {"id": credential_id, "before": now - WORKER_TIMEOUT, "ahead": now + CLOCKS_APART},
             )
-            return int(found.scalar_one())
+            return [WorkerInfo(*row) for row in found]
 
     def set_clock_right(self, credential_id: int, now: float) -> None:
         """Shorten what a clock made too long that was put back since: a delay counts from when it was written."""
@@ -157,11 +159,14 @@ class UpkeepStore:
             if bury:
                 self._bury(hot, now)
             # Locks are taken in one order everywhere: job, credential, batch.
-            due = hot.rows(_SELECT_DUE, {"credential": credential_id, "now": now, "most": SWEEP_LIMIT})
+            only = self._jobs.only_batch
+            if only is not None:
+                withdraw_others(hot, credential_id, only, now)
+            due = hot.rows(_SELECT_DUE, {"credential": credential_id, "now": now, "most": SWEEP_LIMIT, "only": only})
             hot.run_many(_WOKEN, [{"id": job["id"], "wake": now + 2 * GRACE} for job in due])
             wakes = [self._wake(job) for job in due]
             credential = lock_credential(hot, credential_id)
-            wakes.extend(admit_within(hot, credential, now, self._jobs.batch_name))
+            wakes.extend(admit_within(hot, credential, now, self._jobs.batch_name, only))
             for batch in hot.rows(_OPEN_BATCHES, {"id": credential_id}):
                 finish_batch(hot, batch["id"], now)
             return wakes

@@ -106,6 +106,8 @@ def submitting_rows() -> list[Row]:
 
     accepted = then(S.QUEUED, Step.COLLECT, Charge.POSSIBLE)
     rows = [
+        row(replace(SENDING, first_sent_at=None), O.WITHDRAWN, released(Charge.UNBILLED)),
+        row(replace(SENDING, first_sent_at=NOW), O.WITHDRAWN, waits(SENDING.charge), when="sent before"),
         row(SENDING, O.ACCEPTED, accepted, handle=HANDLE),
         row(SENDING, O.ACCEPTED, accepted, when="first read later", handle=HANDLE, retry_after=9.0, wait=9.0),
         row(UNSURE, O.ACCEPTED, accepted, when="replayed", handle=replace(HANDLE, replayed=True)),

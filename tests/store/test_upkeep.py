@@ -170,7 +170,7 @@ class TestDeadWorkers:
         seeded = seed_batch(stores, 1)
         stores.upkeep.seen(worker(seeded.credential, "old"), START)
         stores.upkeep.seen(worker(seeded.credential, "new"), START + WORKER_TIMEOUT)
-        assert stores.upkeep.live_workers(seeded.credential, START + WORKER_TIMEOUT + 1) == 1
+        assert len(stores.upkeep.live_workers(seeded.credential, START + WORKER_TIMEOUT + 1)) == 1
         assert {one.id for one in stores.upkeep.workers()} == {"old", "new"}
 
 

@@ -21,6 +21,13 @@ def admit(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
     return stay(job, outcome, state=JobState.SUBMITTING, step=Step.SUBMIT)
 
 
+def withdraw(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
+    """Nobody is there to send the job, so its place in the window is another's; a key that has gone out keeps it."""
+    if job.first_sent_at is not None:
+        return stay(job, outcome)
+    return _release(job, outcome)
+
+
 def accepted(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
     """The Router has a request; what it will cost is not known before it ends."""
     queued = stay(job, outcome, state=JobState.QUEUED, step=Step.COLLECT, attempts=0, charge=Charge.POSSIBLE)
