@@ -61,7 +61,7 @@ class TestDeadlines:
         assert job(stores, seeded.jobs[0])["deadline"] is None
 
     def test_what_ends_first_is_woken_first_and_submits_come_last(self, stores: Stores) -> None:
-        seeded = seed_batch(stores, 4)
+        seeded = seed_batch(stores, 4, now=START - 20 * HOUR)
         admit(stores, seeded, START - 20 * HOUR)
         submit_and_accept(stores, seeded.jobs[3], START)
         submit_and_accept(stores, seeded.jobs[2], START - 20 * HOUR)
