@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from runner.core.errors import StoreError
+from runner.store.records import Wake
 from runner.store.upkeep import WORKER_TIMEOUT, UpkeepStore, WorkerInfo
-from tasks.app import Publisher
 
 _log = logging.getLogger("comfy_batch.upkeep")
 
@@ -27,6 +28,14 @@ def join(thread: threading.Thread, seconds: float, meanwhile: Callable[[], None]
             return
 
 
+class Publishes(Protocol):
+    """What sends wake-ups."""
+
+    def publish(self, wakes: Iterable[Wake]) -> int:
+        """Send a message for each; returns how many were taken."""
+        ...
+
+
 class Sweeper:
     """Shows the worker as alive and, while it holds the credential's lease, sweeps."""
 
@@ -34,7 +43,7 @@ class Sweeper:
         self,
         store: UpkeepStore,
         worker: WorkerInfo,
-        publisher: Publisher,
+        publisher: Publishes,
         clock: Callable[[], float],
         only_batch: str | None = None,
         on_failure: Callable[[], None] = lambda: None,

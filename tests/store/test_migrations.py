@@ -5,15 +5,35 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
 from runner.core.errors import SettingsError, StoreError
+from runner.core.expiry import RETENTION
+from runner.core.types import BatchState, Step
 from runner.store import tables
 from runner.store.engine import Database, ping
 from runner.store.migrate import HEAD, alembic_config, migrate
+from tests.support.fakes import START, Stores, do, job, open_stores, plain_result, succeed
+
+#: A batch in mid-run, as the first release left it.
+_OF_THE_FIRST_RELEASE = (
+    "INSERT INTO credential (id, fingerprint, router, window_size, window_max) VALUES (1, 'f', 'https://r', 8, 8)",
+    """INSERT INTO batch (id, name, fingerprint, credential_id, state, simulated, manifest, columns, asset_store,
+         output_dir, total, created_at, started_at)
+       VALUES ('b', 'cats', 'm', 1, 'active', FALSE, 'cats.csv', '[]', 'files', '/out', 2, :now, :now)""",
+    """INSERT INTO job (id, batch_id, credential_id, row, custom_id, model, state, step, charge, run, idempotency_key,
+         attempts, recollects, due_at, wake_at, request_id, first_sent_at, submitted_at)
+       VALUES (1, 'b', 1, 1, 'one', 'm/x', 'queued', 'collect', 'possible', 1, 'k1', 0, 0, :now, :now, 'r1', :now, :now)
+    """,
+    """INSERT INTO job (id, batch_id, credential_id, row, custom_id, model, state, charge, run, idempotency_key,
+         attempts, recollects, due_at)
+       VALUES (2, 'b', 1, 2, 'two', 'm/x', 'pending', 'unbilled', 1, 'k2', 0, 0, :now)""",
+    "INSERT INTO payload (job_id, body, columns) VALUES (1, :body, '{}'), (2, :body, '{}')",
+)
 
 
 def test_a_fresh_database_has_exactly_the_tables_that_the_program_uses(empty_database: Database) -> None:
@@ -21,6 +41,31 @@ def test_a_fresh_database_has_exactly_the_tables_that_the_program_uses(empty_dat
     with empty_database.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, tables.Batch.metadata) == []
+
+
+def test_a_database_of_the_first_release_keeps_its_jobs_and_goes_on(empty_database: Database) -> None:
+    with empty_database.write("test") as connection:
+        config = alembic_config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        for statement in _OF_THE_FIRST_RELEASE:
+            connection.execute(text(statement), {"now": START, "body": b"{}"})
+    migrate(empty_database)
+    stores = open_stores(empty_database)
+    (batch,) = stores.batches.all()
+    assert (batch.name, batch.total) == ("cats", 2)
+    assert job(stores, 1)["deadline"] == START + RETENTION
+    assert job(stores, 2)["deadline"] is None
+    woken = stores.upkeep.sweep(1, START + 100)
+    assert [(wake.row, wake.step) for wake in woken] == [(1, Step.COLLECT), (2, Step.SUBMIT)]
+    succeed_from_there(stores)
+    assert stores.batches.find("cats").state is BatchState.FINISHED
+
+
+def succeed_from_there(stores: Stores) -> None:
+    outcome, result = plain_result()
+    do(stores, 1, Step.COLLECT, outcome, START + 100, result=result)
+    succeed(stores, 2, START + 100)
 
 
 def test_migrating_twice_changes_nothing(empty_database: Database) -> None:
