@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup setup-dev demo test check lint types bench lock clean
+.PHONY: help setup setup-dev demo test check lint types chaos bench lock clean
 
 help: ## What there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -42,6 +42,11 @@ types: setup-dev
 	$(BIN)/mypy
 
 check: lint types test ## Style, types and tests
+
+chaos: setup-dev ## Kill, flush and break everything, and count what was billed; takes some minutes
+	$(BIN)/python -m tests.simulation --seeds 3000 --jobs 2
+	$(BIN)/python -m pytest -m chaos tests
+	$(BIN)/python -m tests.chaos
 
 bench: setup-dev ## Measure against a plain script over the official SDK
 	$(BIN)/python -m benchmarks

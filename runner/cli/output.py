@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,13 +36,47 @@ PAUSE_ADVICE: Mapping[str, tuple[str, str]] = {
     "user": ("paused by you", "nothing needs mending"),
 }
 
-#: Why a job is held, and what may be done about it.
-HELD_ADVICE: Mapping[str, str] = {
-    "outcome_unknown": "no answer came to the submit; resume sends the same key again, which is safe for 24 hours",
-    "key_conflict": "the Router holds the key for another request; only a new paid run can go on (retry)",
-    "key_expired": "the key is older than 24 hours; sending again may pay twice (retry, if you want that)",
-    "request_lost": "the Router does not know the request any more; resume asks again, retry pays again",
-    "unreadable": "the result could not be read; resume asks again, at no cost",
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a user must know of a job that is held."""
+
+    why: str
+    may_have_cost: str
+    decides: str
+
+    def __str__(self) -> str:
+        return f"{self.why}; {self.may_have_cost}; {self.decides}"
+
+
+_ONE_RUN = "one run may have been paid for"
+#: Why a job is held, what it may have cost, and which command decides.
+HELD: Mapping[str, Held] = {
+    "outcome_unknown": Held(
+        "no answer came to the submit",
+        _ONE_RUN,
+        "resume sends the same key again, which pays nothing twice within 24 hours of its first use",
+    ),
+    "key_conflict": Held(
+        "the Router holds the key for another request",
+        "what that cost is not known",
+        "retry --state held pays for a new run",
+    ),
+    "key_expired": Held(
+        "the key is older than 24 hours, so sending it again could pay a second time",
+        _ONE_RUN,
+        "retry --state held pays for a new run",
+    ),
+    "request_lost": Held(
+        "the Router does not know the request any more",
+        _ONE_RUN,
+        "resume asks for it again at no cost, retry --state held pays for a new run",
+    ),
+    "unreadable": Held(
+        "the result could not be read",
+        _ONE_RUN,
+        "resume asks for it again at no cost, retry --state held pays for a new run",
+    ),
 }
 
 
@@ -113,7 +148,7 @@ def print_summary(summary: Summary, reasons: list[tuple[str, str, str, int]]) ->
     out.print(f"  charges  {charges['billed']:,} billed, {charges['possible']:,} possible, {charges['unbilled']:,} not")
     out.print(f"  output   {escape(document['output_dir'])}")
     for state, reason, error_type, count in reasons[:6]:
-        said = HELD_ADVICE.get(reason, error_type or reason)
+        said = str(HELD.get(reason, error_type or reason)) if state == JobState.HELD else error_type or reason
         out.print(f"  {state:8} {count:,} {'job' if count == 1 else 'jobs'}: {escape(said)}")
 
 
@@ -132,7 +167,10 @@ def print_next(summary: Summary) -> None:
         err.print(f"Next: {mend}, then comfy-batch resume {escape(name)}")
     elif counts[JobState.HELD]:
         err.print(f"{counts[JobState.HELD]:,} jobs are held and wait for your word.")
-        err.print(f"Next: comfy-batch status {escape(name)}, then resume (pays nothing twice) or retry (pays anew)")
+        err.print(
+            f"Next: comfy-batch resume {escape(name)} takes back what is safe; "
+            f"comfy-batch retry {escape(name)} --state held pays for new runs, and asks before"
+        )
     elif batch.state is not BatchState.FINISHED:
         err.print(f"Next: comfy-batch resume {escape(name)}")
     elif counts[JobState.FAILED] or counts[JobState.CANCELLED] or counts[JobState.EXPIRED]:

@@ -30,7 +30,9 @@ def retry_jobs(
         return False
     runs = "1 new paid run" if count == 1 else f"{count:,} new paid runs"
     if not yes:
-        _ask(f"Start {runs} of {batch.name}?")
+        paid = context.queries.perhaps_paid(batch.id, chosen, error_types)
+        before = f" {paid:,} of these jobs may have been paid for already." if paid else ""
+        _ask(f"{before.strip()} Start {runs} of {batch.name}?".strip())
     context.batches.move(batch.id, OutcomeKind.RETRY, chosen, time.time(), Policy(), error_types)
     context.batches.reopen(batch.id)
     err.print(f"{runs} of {batch.name} will be sent.")

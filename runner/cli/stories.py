@@ -13,7 +13,7 @@ from rich.table import Table
 
 from runner.cli.context import Context
 from runner.cli.output import (
-    HELD_ADVICE,
+    HELD,
     exit_status,
     moment,
     out,
@@ -166,12 +166,18 @@ def _job_document(context: Context, job: JobView) -> dict[str, Any]:
 def _tell(context: Context, job: JobView) -> None:
     name = context.jobs.batch_name(job.batch_id)
     out.print(f"[bold]{escape(name)}:{job.row}[/]  {escape(job.custom_id)}  {job.model}  [bold]{job.state.value}[/]")
+    held = HELD.get(job.reason or "") if job.state is JobState.HELD else None
     lines = [
         ("job", str(job.id)),
         ("key", job.idempotency_key if job.run == 1 else f"{job.idempotency_key} (run {job.run})"),
         ("request", job.request_id),
         ("charge", job.charge),
-        ("why", HELD_ADVICE.get(job.reason or "", job.reason)),
+        ("why", held.why if held else job.reason),
+        ("cost", held.may_have_cost if held else None),
+        (
+            "decide",
+            held.decides.replace("resume", f"resume {name}").replace("retry", f"retry {name}") if held else None,
+        ),
         ("error", job.error_type),
         ("detail", _detail(job.error_detail)),
         ("queue", f"position {job.queue_position}" if job.queue_position is not None else None),

@@ -34,8 +34,9 @@ UPDATE job SET state = :state, step = :step, due_at = :now, decided_at = :now, w
 """)
 _WITHDRAW = Sql("""
 UPDATE job SET state = :state, step = NULL, due_at = :now, wake_at = NULL
-WHERE credential_id = :id AND state = 'submitting' AND batch_id <> :only AND first_sent_at IS NULL
-  AND claim_token IS NULL AND wake_at <= :now
+WHERE credential_id = :id AND state = 'submitting' AND first_sent_at IS NULL AND claim_token IS NULL
+  AND ((batch_id <> COALESCE(:only, batch_id) AND wake_at <= :now)
+    OR batch_id IN (SELECT id FROM batch WHERE state <> 'active'))
 """)
 _BEGIN_BATCH = Sql("UPDATE batch SET started_at = :now WHERE id = :id AND started_at IS NULL")
 _SET_WINDOW = Sql("UPDATE credential SET window_size = :window, shrunk_at = :shrunk_at WHERE id = :id")
@@ -109,8 +110,9 @@ def _admit(hot: Hot, found: Sequence[Row], batch: str, now: float) -> list[Wake]
     return [Wake(job["id"], step, batch, job["row"]) for job in found]
 
 
-def withdraw_others(hot: Hot, credential_id: int, only_batch: str, now: float) -> None:
-    """Give the places back that other batches' jobs took and nobody here will use: none of their keys has gone out."""
+def withdraw_unsent(hot: Hot, credential_id: int, only_batch: str | None, now: float) -> None:
+    """Give the places back that jobs took and nobody will use, since their batch is paused or, with `only_batch`, is
+    another: none of their keys has gone out."""
     values = {"state": _WITHDRAWN.state.value, "now": now, "id": credential_id, "only": only_batch}
     hot.run(_WITHDRAW, values)
 

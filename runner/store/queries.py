@@ -202,6 +202,18 @@ class Queries:
             ).all()
         return [(row[0], row[1], row[2], row[3]) for row in rows]
 
+    def perhaps_paid(self, batch_id: str, states: Sequence[JobState], error_types: Sequence[str] = ()) -> int:
+        """How many jobs in `states` were, or may have been, charged; `error_types` narrows them."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                text("""
+                SELECT COALESCE(error_type, ''), count(*) FROM job
+                WHERE batch_id = :id AND state IN :states AND charge <> 'unbilled' GROUP BY error_type
+                """).bindparams(bindparam("states", expanding=True)),
+                {"id": batch_id, "states": [state.value for state in states]},
+            ).all()
+        return sum(count for error_type, count in rows if not error_types or error_type in error_types)
+
     def slowest(self, batch_id: str) -> tuple[int, float] | None:
         """Row and time of acceptance of the job that has been in flight for longest."""
         with self._database.read() as connection:

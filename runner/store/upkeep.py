@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 
 from runner.core.types import Step
-from runner.store.admission import admit_within, finish_batch, lock_credential, withdraw_others
+from runner.store.admission import admit_within, finish_batch, lock_credential, withdraw_unsent
 from runner.store.engine import Database
 from runner.store.hot import Hot, Row, Sql
 from runner.store.jobs import GRACE, JobStore
@@ -160,8 +160,7 @@ class UpkeepStore:
                 self._bury(hot, now)
             # Locks are taken in one order everywhere: job, credential, batch.
             only = self._jobs.only_batch
-            if only is not None:
-                withdraw_others(hot, credential_id, only, now)
+            withdraw_unsent(hot, credential_id, only, now)
             due = hot.rows(_SELECT_DUE, {"credential": credential_id, "now": now, "most": SWEEP_LIMIT, "only": only})
             hot.run_many(_WOKEN, [{"id": job["id"], "wake": now + 2 * GRACE} for job in due])
             wakes = [self._wake(job) for job in due]

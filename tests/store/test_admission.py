@@ -233,7 +233,7 @@ def test_a_paused_batch_lets_nobody_in(stores: Stores) -> None:
     wakes = do(stores, seeded.jobs[0], Step.SUBMIT, Outcome(OutcomeKind.INSUFFICIENT_CREDITS, http_status=402))
     assert wakes == []
     assert admit(stores, seeded, START + 1) == []
-    assert states(stores, seeded) == {JobState.PENDING: 4, JobState.SUBMITTING: 1}
+    assert states(stores, seeded) == {JobState.PENDING: 5}
 
 
 def test_a_blocked_credential_lets_nobody_in(stores: Stores) -> None:

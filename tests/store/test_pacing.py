@@ -145,6 +145,17 @@ class TestFailuresAlike:
         assert self.paused(stores) is None
 
 
+def test_places_of_a_paused_batch_that_it_did_not_use_are_given_back(stores: Stores) -> None:
+    seeded = seed_batch(stores, 5, window=2)
+    other = seed_batch(stores, 1, name="others", window=2)
+    admit(stores, seeded)
+    broke = Outcome(OutcomeKind.INSUFFICIENT_CREDITS, http_status=402)
+    do(stores, seeded.jobs[0], Step.SUBMIT, broke)
+    woken = admit(stores, other)
+    assert [wake.job_id for wake in woken] == [other.jobs[0]]
+    assert states(stores, seeded) == {JobState.PENDING: 5}
+
+
 class TestOneBatchOnly:
     def limited(self, stores: Stores, seeded: Seeded) -> Stores:
         jobs = JobStore(stores.database, breaker=0, only_batch=seeded.batch.id)

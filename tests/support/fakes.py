@@ -180,6 +180,7 @@ def seed_batch(
     window: int = 64,
     now: float = START,
     credential: str = "fingerprint",
+    router: str = "https://router.invalid",
     asset_store: str = "files",
     output_dir: str = "out",
     body: bytes | None = None,
@@ -187,7 +188,7 @@ def seed_batch(
     complete: bool = True,
 ) -> Seeded:
     """A batch of `count` pending jobs, as `run` writes it; without `complete`, as an interrupted one leaves it."""
-    credential_id = stores.batches.credential(credential, "https://router.invalid", window)
+    credential_id = stores.batches.credential(credential, router, window)
     batch = NewBatch(
         id=name.encode().hex().ljust(32, "0")[:32],
         name=name,
