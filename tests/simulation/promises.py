@@ -20,7 +20,8 @@ _ENDED = {state.value for state in TERMINAL}
 _BEFORE_ACCEPTANCE = {JobState.PENDING.value, JobState.SUBMITTING.value}
 _JOBS = """
 SELECT j.*, b.state AS batch_state, b.pause_reason AS pause_reason, c.blocked AS blocked, p.body AS body,
-  (SELECT count(*) FROM job o JOIN batch ob ON ob.id = o.batch_id WHERE o.state = 'submitting' AND ob.state = 'paused')
+  (SELECT count(*) FROM job o JOIN batch ob ON ob.id = o.batch_id
+    WHERE o.state = 'submitting' AND o.first_sent_at IS NOT NULL AND ob.state = 'paused')
     >= CAST(c.window_size AS INTEGER) AS window_is_paused
 FROM job j JOIN batch b ON b.id = j.batch_id JOIN credential c ON c.id = j.credential_id
 JOIN payload p ON p.job_id = j.id ORDER BY j.id
@@ -56,7 +57,7 @@ def _check_rest(job: Row) -> None:
             _fail(job, "it is held without a reason")
         return
     paused = job["batch_state"] == "paused" and job["pause_reason"] and job["state"] in _BEFORE_ACCEPTANCE
-    # Jobs of a paused batch that were being submitted keep their places, and others may have to wait for them.
+    # What was sent and not answered may be running, so that it keeps its place though its batch is paused.
     behind = job["window_is_paused"] and job["state"] == JobState.PENDING
     if not paused and not behind and not job["blocked"]:
         _fail(job, f"it is stuck at step {job['step']}, due {job['due_at']}, to be woken {job['wake_at']}")
