@@ -1,4 +1,4 @@
-"""The Celery application: four tasks, each the wrapping of one step."""
+"""The Celery application: a task for each step, each the wrapping of one step."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ TASK_NAMES: Mapping[Step, str] = {
     Step.SUBMIT: "comfy.submit",
     Step.COLLECT: "comfy.collect",
     Step.STATUS: "comfy.status",
+    Step.CANCEL: "comfy.cancel",
     Step.FETCH: "comfy.fetch",
 }
 
@@ -39,6 +40,7 @@ _WAITING: Mapping[Step, str] = {
     Step.SUBMIT: "task-submitting",
     Step.COLLECT: "task-polling",
     Step.STATUS: "task-polling",
+    Step.CANCEL: "task-polling",
     Step.FETCH: "task-downloading",
 }
 

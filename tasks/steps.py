@@ -23,7 +23,9 @@ from runner.core.types import Document, JobState, MediaSource, Outcome, OutcomeK
 from runner.core.wire import (
     HttpRequest,
     Reply,
+    cancel_request,
     collect_request,
+    outcome_of_cancel,
     outcome_of_collect,
     outcome_of_status,
     outcome_of_submit,
@@ -150,6 +152,15 @@ def status(runtime: Runtime, job_id: int) -> list[Wake]:
     return _apply(runtime, claim, outcome_of_status(_exchange(runtime, claim, request), runtime.clock()))
 
 
+def cancel(runtime: Runtime, job_id: int) -> list[Wake]:
+    """Ask the Router to cancel the request; whether it did shows when it is read."""
+    claim = _claim(runtime, job_id, Step.CANCEL)
+    if not isinstance(claim, Claim):
+        return _early(claim)
+    request = cancel_request(runtime.router.base_url, claim.model, claim.request_id or "", claim.cancel_url)
+    return _apply(runtime, claim, outcome_of_cancel(_exchange(runtime, claim, request), runtime.clock()))
+
+
 def fetch(runtime: Runtime, job_id: int) -> list[Wake]:
     """Download or decode one media file of the result."""
     claim = _claim(runtime, job_id, Step.FETCH)
@@ -167,6 +178,7 @@ STEPS: Mapping[Step, Callable[[Runtime, int], list[Wake]]] = {
     Step.SUBMIT: submit,
     Step.COLLECT: collect,
     Step.STATUS: status,
+    Step.CANCEL: cancel,
     Step.FETCH: fetch,
 }
 
@@ -201,7 +213,7 @@ def _apply(
     if outcome.kind is OutcomeKind.RUN_FAILED:
         flag = runtime.jobs.charges_on_policy_rejection(claim.model)
         claim = replace(claim, job=replace(claim.job, charges_on_policy_rejection=flag))
-    transition = decide(claim.job, outcome, now, runtime.policy)
+    transition = decide(claim.job, outcome, now, replace(runtime.policy, cancel_after=claim.cancel_after))
     pauses = chain(_PERSISTENCE, repeat(_PERSISTENCE[-1]))
     while True:
         try:

@@ -59,6 +59,13 @@ Wait = Annotated[
     typer.Option("--wait", metavar="SECONDS", min=0, help="Stop watching after so long; the batch stays as it is."),
 ]
 
+CancelAfter = Annotated[
+    float | None,
+    typer.Option(
+        "--cancel-after", metavar="SECONDS", min=1, help="Ask the Router once to cancel a request that takes longer."
+    ),
+]
+
 
 @contextmanager
 def reporting(*, as_json: bool = False) -> Iterator[None]:
@@ -105,6 +112,7 @@ def run(
     delimiter: Delimiter = ",",
     encoding: Encoding = None,
     new: New = False,
+    cancel_after: CancelAfter = None,
     wait: Wait = None,
     simulate: Simulate = False,
     as_json: Json = False,
@@ -125,6 +133,8 @@ def run(
         from runner.core.types import BatchState
 
         taken = _take_in(context, intake)
+        if cancel_after is not None:
+            context.batches.set_cancel_after(taken.batch.id, cancel_after)
         batch = put_to_work(context, taken.batch)
         if batch.state is BatchState.FINISHED:
             raise typer.Exit(nothing_to_do(context, batch, as_json=as_json))
@@ -142,6 +152,7 @@ def submit(
     delimiter: Delimiter = ",",
     encoding: Encoding = None,
     new: New = False,
+    cancel_after: CancelAfter = None,
     as_json: Json = False,
 ) -> None:
     """Create or resume the batch of MANIFEST for workers that run elsewhere, and return at once."""
@@ -152,7 +163,10 @@ def submit(
         from runner.cli.output import err, print_json, summary_document
         from runner.cli.running import enqueue, put_to_work
 
-        batch = put_to_work(context, _take_in(context, intake).batch)
+        taken = _take_in(context, intake)
+        if cancel_after is not None:
+            context.batches.set_cancel_after(taken.batch.id, cancel_after)
+        batch = put_to_work(context, taken.batch)
         if context.settings.broker_url is not None and not enqueue(context.settings, context, batch.credential_id):
             err.print("[bold yellow]Note:[/] the broker took no message, but workers also find jobs in the database.")
         summary = context.queries.summary(context.batches.find(batch.id))
@@ -250,6 +264,33 @@ def retry(
 
         context.check_credential(found)
         if not retry_jobs(context, found, state or [], error_type or [], yes=yes):
+            raise typer.Exit(0)
+        context.batches.unblock(found.credential_id)
+        raise typer.Exit(work(context, context.batches.find(found.id), wait=wait, as_json=as_json))
+
+
+@app.command(epilog="Example: comfy-batch pause last && comfy-batch resume last")
+def pause(batch: Batch, as_json: Json = False) -> None:
+    """Send nothing more of the batch until it is resumed. What the Router has is still collected by whoever works."""
+    with reporting(as_json=as_json), _offline() as context:
+        from runner.cli.stopping import pause_batch
+
+        raise typer.Exit(pause_batch(context, context.batches.find(batch), as_json=as_json))
+
+
+@app.command(epilog="Example: comfy-batch cancel last")
+def cancel(batch: Batch, yes: Yes = False, wait: Wait = None, as_json: Json = False) -> None:
+    """Give the batch up: waiting rows end at once and cost nothing, running requests are asked to stop.
+
+    Asked is not done: a request that the provider is at work on may finish, and then it is paid for and collected.
+    What may still be billed is said first, and asked, unless --yes.
+    """
+    with reporting(as_json=as_json), _for_batch(batch, None) as (context, found):
+        from runner.cli.running import work
+        from runner.cli.stopping import cancel_batch
+
+        context.check_credential(found)
+        if not cancel_batch(context, found, yes=yes):
             raise typer.Exit(0)
         context.batches.unblock(found.credential_id)
         raise typer.Exit(work(context, context.batches.find(found.id), wait=wait, as_json=as_json))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-import typer
-
+from runner.cli.asking import agree
 from runner.cli.context import Context
 from runner.cli.output import err
 from runner.core.errors import UsageError
@@ -32,20 +31,11 @@ def retry_jobs(
     if not yes:
         paid = context.queries.perhaps_paid(batch.id, chosen, error_types)
         before = f" {paid:,} of these jobs may have been paid for already." if paid else ""
-        _ask(f"{before.strip()} Start {runs} of {batch.name}?".strip())
+        agree(f"{before.strip()} Start {runs} of {batch.name}?".strip())
     context.batches.move(batch.id, OutcomeKind.RETRY, chosen, time.time(), Policy(), error_types)
     context.batches.reopen(batch.id)
     err.print(f"{runs} of {batch.name} will be sent.")
     return True
-
-
-def _ask(question: str) -> None:
-    try:
-        agreed = typer.confirm(question, err=True)
-    except typer.Abort:
-        raise UsageError("nobody answers here, so nothing was started", advice="the same command with --yes") from None
-    if not agreed:
-        raise UsageError("nothing was started")
 
 
 def _states(names: Sequence[str]) -> Sequence[JobState]:

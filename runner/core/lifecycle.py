@@ -29,10 +29,12 @@ def decide(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition
 
 _PENDING: Mapping[OutcomeKind, Rule] = {
     O.ADMITTED: submitting.admit,
+    O.CANCEL: commands.withdraw,
 }
 
 _SUBMITTING: Mapping[OutcomeKind, Rule] = {
     O.WITHDRAWN: submitting.withdraw,
+    O.CANCEL: commands.withdraw,
     O.ACCEPTED: submitting.accepted,
     O.KEY_BUSY: submitting.wait_for_key,
     O.KEY_CONFLICT: submitting.hold(Reason.KEY_CONFLICT),
@@ -60,6 +62,9 @@ _READING: Mapping[OutcomeKind, Rule] = {
     O.RUN_SUCCEEDED: reading.read_again,
     O.REQUEST_NOT_FOUND: reading.not_found,
     O.GONE: reading.gone,
+    O.CANCEL: commands.ask_to_cancel,
+    O.CANCEL_ASKED: reading.cancel_answered,
+    O.CANCEL_TOO_LATE: reading.cancel_answered,
     O.UNAUTHORIZED: common.pause_credential("unauthorized"),
     O.FORBIDDEN: common.pause_credential("forbidden"),
     O.ACCOUNT_NOT_ENABLED: common.pause_credential("not_enabled"),
@@ -93,7 +98,11 @@ _DOWNLOADING: Mapping[OutcomeKind, Rule] = {
     O.UNKNOWN: media.links_unreadable,
 }
 
-_HELD: Mapping[OutcomeKind, Rule] = {O.RESUME: commands.resume, O.RETRY: commands.retry}
+_HELD: Mapping[OutcomeKind, Rule] = {
+    O.RESUME: commands.resume,
+    O.RETRY: commands.retry,
+    O.CANCEL: commands.withdraw,
+}
 _ENDED: Mapping[OutcomeKind, Rule] = {O.RETRY: commands.retry}
 
 _BY_STATE: Mapping[JobState, Mapping[OutcomeKind, Rule]] = {

@@ -59,6 +59,7 @@ class Reason(StrEnum):
     RETENTION_OVER = "retention_over"
     REFUSED = "refused"
     RUN_FAILED = "run_failed"
+    CANCELLED_BY_USER = "cancelled_by_user"
 
 
 class Step(StrEnum):
@@ -67,6 +68,7 @@ class Step(StrEnum):
     SUBMIT = "submit"
     COLLECT = "collect"
     STATUS = "status"
+    CANCEL = "cancel"
     FETCH = "fetch"
 
 
@@ -104,6 +106,9 @@ class OutcomeKind(StrEnum):
     RUN_SUCCEEDED = "run_succeeded"
     REQUEST_NOT_FOUND = "request_not_found"
     GONE = "gone"
+    # Answers to a cancel.
+    CANCEL_ASKED = "cancel_asked"
+    CANCEL_TOO_LATE = "cancel_too_late"
     # What became of one media file.
     ASSET_SAVED = "asset_saved"
     ASSET_INTERRUPTED = "asset_interrupted"
@@ -114,6 +119,7 @@ class OutcomeKind(StrEnum):
     # A user's commands.
     RESUME = "resume"
     RETRY = "retry"
+    CANCEL = "cancel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +193,8 @@ class Job:
     submitted_at: float | None = None
     #: Of the media file being fetched.
     asset_attempts: int = 0
+    #: The Router was asked to cancel the request, or it was too late for that.
+    cancel_asked: bool = False
     reason: Reason | None = None
     error_type: str | None = None
     error_detail: str | None = None
@@ -242,6 +250,8 @@ class Transition:
     asset: AssetState | None = None
     #: The key is unused again: its lifetime starts with the next send.
     key_released: bool = False
+    #: The Router needs to be asked no more.
+    cancel_asked: bool = False
     #: A user's command asked for another paid run: a new key, and the old request forgotten.
     new_run: bool = False
 
@@ -269,6 +279,8 @@ class Policy:
     key_lifetime: float = 24 * 3600 - 300
     #: Pause between two reads when the Router names none.
     poll_interval: float = 2.0
+    #: How long after its acceptance the Router is asked to cancel a request; `None` for never.
+    cancel_after: float | None = None
     #: Failures of one kind in a row that pause a batch; 0 for never.
     breaker: int = 10
 

@@ -98,6 +98,11 @@ def status_request(base_url: str, model: str, request_id: str, status_url: str |
     return HttpRequest("GET", _own_url(base_url, model, request_id, status_url, "/status"))
 
 
+def cancel_request(base_url: str, model: str, request_id: str, cancel_url: str | None) -> HttpRequest:
+    """The ask to cancel, addressed like the result read."""
+    return HttpRequest("PUT", _own_url(base_url, model, request_id, cancel_url, "/cancel"))
+
+
 def _own_url(base_url: str, model: str, request_id: str, given: str | None, suffix: str) -> str:
     if given and _is_on(base_url, given):
         return given
@@ -175,6 +180,19 @@ def outcome_of_status(reply: Reply, now: float) -> Outcome:
     answer = _read(reply, now)
     if reply.status == 200:
         return _status(answer)
+    return answer.outcome(_read_refusal(answer) or OutcomeKind.UNKNOWN)
+
+
+def outcome_of_cancel(reply: Reply, now: float) -> Outcome:
+    """What an answer to a cancel means (contract: `cancelRouterModelRequest`)."""
+    if isinstance(reply, NoResponse):
+        return _no_answer(reply)
+    answer = _read(reply, now)
+    status = _text(answer.document, "status")
+    if reply.status == 202:
+        return answer.outcome(OutcomeKind.CANCEL_ASKED, status=status)
+    if reply.status in (400, 409) and status == "ALREADY_COMPLETED":
+        return answer.outcome(OutcomeKind.CANCEL_TOO_LATE, status=status)
     return answer.outcome(_read_refusal(answer) or OutcomeKind.UNKNOWN)
 
 

@@ -13,8 +13,13 @@ from sqlalchemy.exc import IntegrityError
 from runner.core.errors import NotFound, UsageError
 from runner.core.lifecycle import decide
 from runner.core.types import BatchState, Charge, JobState, Outcome, OutcomeKind, Policy
+from runner.store.admission import finish_batch
+from runner.store.cancelling import cancel_open_jobs, count_open
 from runner.store.engine import Database
-from runner.store.jobs import event_values, insert_event, job_of
+from runner.store.events import event_of, insert_event
+from runner.store.hot import Sql
+from runner.store.records import Wake
+from runner.store.rows import job_of
 
 #: Rows written in one transaction while a manifest is read.
 CHUNK = 2000
@@ -55,7 +60,8 @@ _TO_MOVE = "SELECT * FROM job WHERE batch_id = :id AND state = :state ORDER BY r
 _SELECT_TO_MOVE = {"sqlite": text(_TO_MOVE), "postgresql": text(_TO_MOVE + " FOR UPDATE")}
 _NEW_RUN = text("""
 UPDATE job SET run = run + 1, idempotency_key = :key, first_sent_at = NULL, submitted_at = NULL, request_id = NULL,
-  status_url = NULL, response_url = NULL, cancel_url = NULL, queue_position = NULL, estimate = NULL
+  status_url = NULL, response_url = NULL, cancel_url = NULL, queue_position = NULL, estimate = NULL,
+  cancel_asked_at = NULL
 WHERE id = :id
 """)
 
@@ -352,7 +358,7 @@ class BatchStore:
                 "wake_at": now if transition.step else None,
             },
         )
-        insert_event(connection, event_values(job, outcome, transition, now, **told))
+        insert_event(connection, event_of(job, outcome, transition, now, **told))
         return 1
 
     def reopen(self, batch_id: str) -> None:
@@ -365,6 +371,44 @@ class BatchStore:
                 WHERE id = :id AND state IN ('finished', 'paused')
                 """),
                 {"id": batch_id},
+            )
+
+    def pause(self, batch_id: str) -> bool:
+        """Send nothing more of an active batch until it is resumed; returns whether it was active."""
+        with self._database.write("pause") as connection:
+            found = connection.execute(
+                text("""
+                UPDATE batch SET state = 'paused', pause_reason = 'user', pause_detail = NULL
+                WHERE id = :id AND state = 'active'
+                """),
+                {"id": batch_id},
+            )
+            return found.rowcount == 1
+
+    def cancel(self, batch_id: str, name: str, now: float) -> dict[JobState, int]:
+        """Begin to cancel: what was not sent ends now, what the Router holds is to be asked for.
+
+        Returns how many jobs stood in each state that this touches. The messages for the rest are the sweeper's.
+        """
+        with self._database.hot_write("cancel batch") as hot:
+            counts = count_open(hot, batch_id)
+            hot.run(_CANCEL, {"id": batch_id})
+        while self._cancel_some(batch_id, name, now):
+            continue
+        return counts
+
+    def _cancel_some(self, batch_id: str, name: str, now: float) -> list[Wake] | bool:
+        with self._database.hot_write("cancel jobs") as hot:
+            before = sum(count_open(hot, batch_id).values())
+            wakes = cancel_open_jobs(hot, batch_id, name, now)
+            finish_batch(hot, batch_id, now)
+            return wakes or sum(count_open(hot, batch_id).values()) < before
+
+    def set_cancel_after(self, batch_id: str, seconds: float) -> None:
+        """From now on the Router is asked to cancel requests of the batch that take longer."""
+        with self._database.write("set cancel after") as connection:
+            connection.execute(
+                text("UPDATE batch SET cancel_after = :seconds WHERE id = :id"), {"id": batch_id, "seconds": seconds}
             )
 
     # ---- catalog ----
@@ -383,6 +427,10 @@ class BatchStore:
             )
 
 
+_CANCEL = Sql("""
+UPDATE batch SET state = 'cancelling', pause_reason = NULL, pause_detail = NULL
+WHERE id = :id AND state IN ('active', 'paused')
+""")
 _FORGET = {
     "asset_content": text("DELETE FROM asset_content WHERE asset_id IN (SELECT id FROM asset WHERE job_id = :id)"),
     "asset": text("DELETE FROM asset WHERE job_id = :id"),

@@ -11,8 +11,6 @@ import secrets
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, text
-
 from runner.core.errors import NotFound
 from runner.core.expiry import links_deadline, result_deadline
 from runner.core.rules.common import spread
@@ -20,25 +18,24 @@ from runner.core.types import (
     IN_FLIGHT,
     TERMINAL,
     AssetState,
-    Charge,
     Document,
-    Job,
     JobState,
     MediaSource,
     Outcome,
     OutcomeKind,
     Policy,
-    Reason,
     Step,
     Transition,
     Window,
 )
 from runner.store.admission import adjust_window, admit_within, finish_batch, lock_credential
 from runner.store.engine import Database
+from runner.store.events import event_of, write_event
 from runner.store.failures import note_failure, note_success
 from runner.store.hot import Hot, Row, Sql
 from runner.store.pacing import take_place
 from runner.store.records import AssetRecord, Claim, NewResult, Place, SavedAsset, Wake
+from runner.store.rows import job_of
 
 #: A message is given this long to arrive before the sweeper sends another, in seconds.
 GRACE = 5.0
@@ -62,7 +59,9 @@ _ACTIVE = """AND batch_id = COALESCE(:only, batch_id)
 
 _BODY = ", (SELECT body FROM payload p WHERE p.job_id = job.id) AS body"
 
-_CLAIM_TO_READ = Sql(_CLAIM.format(more="", only="", also=""))
+_LIMIT = ", (SELECT cancel_after FROM batch b WHERE b.id = job.batch_id) AS cancel_after"
+
+_CLAIM_TO_READ = Sql(_CLAIM.format(more="", only="", also=_LIMIT))
 _CLAIM_TO_SUBMIT = Sql(_CLAIM.format(more=_FIRST_SEND, only=_ACTIVE, also=_BODY))
 _NAME = Sql("SELECT name FROM batch WHERE id = :id")
 _PLACE = Sql("SELECT asset_store, output_dir FROM batch WHERE id = :id")
@@ -91,13 +90,9 @@ UPDATE job SET state = :state, step = :step, charge = :charge, attempts = :attem
   request_id = COALESCE(:request_id, request_id), status_url = COALESCE(:status_url, status_url),
   response_url = COALESCE(:response_url, response_url), cancel_url = COALESCE(:cancel_url, cancel_url),
   estimate = COALESCE(:estimate, estimate), submitted_at = COALESCE(submitted_at, :submitted_at),
+  cancel_asked_at = CASE WHEN :cancel_asked THEN :now ELSE cancel_asked_at END,
   submit_call_id = COALESCE(:submit_call_id, submit_call_id), read_call_id = COALESCE(:read_call_id, read_call_id)
 WHERE id = :id AND claim_token = :token
-""")
-
-_EVENT = Sql("""
-INSERT INTO event (job_id, at, run, kind, state, http_status, call_id, data)
-VALUES (:job_id, :at, :run, :kind, :state, :http_status, :call_id, :data)
 """)
 
 _RESULT = Sql("""
@@ -230,6 +225,8 @@ class JobStore:
             request_id=row["request_id"],
             status_url=row["status_url"],
             response_url=row["response_url"],
+            cancel_url=row["cancel_url"],
+            cancel_after=None if step is Step.SUBMIT else row["cancel_after"],
             queue_position=row["queue_position"],
             due_at=row["due_at"],
             body=body,
@@ -321,7 +318,7 @@ class JobStore:
         )
         if waiting_as_before:
             return
-        hot.run(_EVENT, _event(claim.job, outcome, transition, now))
+        write_event(hot, event_of(claim.job, outcome, transition, now))
 
     def _follow_up(self, hot: Hot, claim: Claim, outcome: Outcome, transition: Transition, now: float) -> list[Wake]:
         wakes = []
@@ -344,35 +341,6 @@ class JobStore:
         if transition.state in TERMINAL:
             finish_batch(hot, claim.batch_id, now)
         return wakes
-
-
-def job_of(row: Row | RowMapping) -> Job:
-    """A row of the job table as a decision sees it."""
-    return Job(
-        id=row["id"],
-        state=JobState(row["state"]),
-        step=Step(row["step"]) if row["step"] else None,
-        charge=Charge(row["charge"]),
-        attempts=row["attempts"],
-        last=OutcomeKind(row["last"]) if row["last"] else None,
-        recollects=row["recollects"],
-        run=row["run"],
-        first_sent_at=row["first_sent_at"],
-        submitted_at=row["submitted_at"],
-        reason=Reason(row["reason"]) if row["reason"] else None,
-        error_type=row["error_type"],
-        error_detail=row["error_detail"],
-    )
-
-
-def event_values(job: Job, outcome: Outcome, transition: Transition, now: float, **data: object) -> dict[str, Any]:
-    """One line of a job's story."""
-    return _event(job, outcome, transition, now, **data)
-
-
-def insert_event(connection: Connection, event: dict[str, Any]) -> None:
-    """Add a line to the story of a job, outside the hot path."""
-    connection.execute(text(_EVENT.sqlite), event)
 
 
 def _asset_of(row: Row) -> AssetRecord:
@@ -402,6 +370,7 @@ def _applied(claim: Claim, outcome: Outcome, transition: Transition, now: float)
         "queue_position": outcome.queue_position,
         "finished_at": now if transition.state in TERMINAL else None,
         "released": transition.key_released,
+        "cancel_asked": transition.cancel_asked,
         "request_id": handle.request_id if handle else None,
         "status_url": handle.status_url if handle else None,
         "response_url": handle.response_url if handle else None,
@@ -410,32 +379,6 @@ def _applied(claim: Claim, outcome: Outcome, transition: Transition, now: float)
         "submitted_at": now if handle else None,
         "submit_call_id": outcome.call_id if is_submit else None,
         "read_call_id": None if is_submit else outcome.call_id,
-    }
-
-
-def _event(job: Job, outcome: Outcome, transition: Transition, now: float, **data: object) -> dict[str, Any]:
-    told: dict[str, object] = {
-        "next": transition.step.value if transition.step else None,
-        "delay": round(transition.delay, 3) or None,
-        "charge": transition.charge.value if transition.charge is not job.charge else None,
-        "reason": transition.reason.value if transition.reason else None,
-        "error_type": outcome.error_type,
-        "detail": outcome.detail,
-        "request_id": outcome.handle.request_id if outcome.handle else None,
-        "attempt": transition.attempts or None,
-        "notes": dict(outcome.notes) or None,
-        **data,
-    }
-    told = {name: value for name, value in told.items() if value is not None}
-    return {
-        "job_id": job.id,
-        "at": now,
-        "run": job.run,
-        "kind": outcome.kind.value,
-        "state": transition.state.value,
-        "http_status": outcome.http_status,
-        "call_id": outcome.call_id,
-        "data": json.dumps(told, ensure_ascii=False) if told else None,
     }
 
 

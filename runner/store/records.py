@@ -49,9 +49,12 @@ class Claim:
     request_id: str | None
     status_url: str | None
     response_url: str | None
+    cancel_url: str | None
     queue_position: int | None
     #: When the step could be taken at the earliest.
     due_at: float = 0.0
+    #: How long after its acceptance the Router is asked to cancel the request, in seconds.
+    cancel_after: float | None = None
     #: To submit: the exact bytes of the request body.
     body: bytes = b""
     #: To fetch: media files that are not settled, the least tried first.

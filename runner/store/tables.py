@@ -55,6 +55,8 @@ class Batch(SQLModel, table=True):
     columns: str = Field(sa_column=Column(Text, nullable=False))
     asset_store: str
     output_dir: str
+    #: How long after its acceptance the Router is asked to cancel a request, in seconds; `None` for never.
+    cancel_after: float | None = Field(default=None, sa_column=_time())
     #: Rows of the manifest; `None` while they are still being written, and nothing is sent before.
     total: int | None = None
     created_at: float = Field(sa_column=_time(nullable=False))
@@ -134,6 +136,8 @@ class JobRow(SQLModel, table=True):
     status_url: str | None = None
     response_url: str | None = None
     cancel_url: str | None = None
+    #: When the Router was asked to cancel the request, or said that it had ended.
+    cancel_asked_at: float | None = Field(default=None, sa_column=_time())
     queue_position: int | None = None
     estimate: str | None = Field(default=None, sa_column=Column(Text))
     submit_call_id: str | None = None

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
-from runner.core.types import Step
+from runner.core.types import BatchState, Step
 from runner.store.admission import admit_within, finish_batch, lock_credential, withdraw_unsent
+from runner.store.cancelling import cancel_open_jobs
 from runner.store.engine import Database
 from runner.store.hot import Hot, Row, Sql
 from runner.store.jobs import GRACE, JobStore
@@ -42,8 +43,13 @@ ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
 _WORKER = "id, credential_id, host, pid, concurrency"
 _LIVE = "seen_at >= :before AND seen_at <= :ahead"
 _DEAD = Sql(f"SELECT id FROM worker WHERE NOT ({_LIVE})")  # noqa: S608  # a constant
+# Who held it may have sent the key, and had no time to say so.
+_FREED = """
+claim_token = NULL, claim_owner = NULL, claim_until = NULL, wake_at = :now,
+  charge = CASE WHEN step = 'submit' AND charge = 'unbilled' THEN 'possible' ELSE charge END
+"""
 _DEAD_CLAIMS = Sql(f"""
-UPDATE job SET claim_token = NULL, claim_owner = NULL, claim_until = NULL, wake_at = :now
+UPDATE job SET {_FREED}
 WHERE claim_owner IS NOT NULL AND claim_owner NOT IN (SELECT id FROM worker WHERE {_LIVE})
 """)  # noqa: S608  # a constant
 _SET_RIGHT = text("""
@@ -58,9 +64,7 @@ WHERE id = :id AND cooled_at > :ahead
 _SET_PACE_RIGHT = text("UPDATE credential SET paced_until = :now WHERE id = :id AND paced_until > :ahead")
 _DROP_LEASES = text("DELETE FROM lease WHERE holder = :id")
 _FORGET_WORKER = Sql("DELETE FROM worker WHERE id = :id")
-_RELEASE_CLAIMS = text("""
-UPDATE job SET claim_token = NULL, claim_owner = NULL, claim_until = NULL, wake_at = :now WHERE claim_owner = :id
-""")
+_RELEASE_CLAIMS = text(f"UPDATE job SET {_FREED} WHERE claim_owner = :id")  # noqa: S608  # a constant
 _TAKE_LEASE = text("""
 INSERT INTO lease (name, holder, until) VALUES (:name, :holder, :until)
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
@@ -68,7 +72,7 @@ WHERE lease.holder = excluded.holder OR lease.until < :now OR lease.until > :unt
 """)
 _DROP_LEASE = text("DELETE FROM lease WHERE name = :name AND holder = :holder")
 _OPEN_BATCHES = Sql("""
-SELECT id FROM batch WHERE credential_id = :id AND state IN ('active', 'cancelling') AND total IS NOT NULL
+SELECT id, state FROM batch WHERE credential_id = :id AND state IN ('active', 'cancelling') AND total IS NOT NULL
 """)
 
 
@@ -167,6 +171,8 @@ class UpkeepStore:
             credential = lock_credential(hot, credential_id)
             wakes.extend(admit_within(hot, credential, now, self._jobs.batch_name, only))
             for batch in hot.rows(_OPEN_BATCHES, {"id": credential_id}):
+                if batch["state"] == BatchState.CANCELLING:
+                    wakes.extend(cancel_open_jobs(hot, batch["id"], self._jobs.batch_name(batch["id"]), now))
                 finish_batch(hot, batch["id"], now)
             return wakes
 

@@ -302,6 +302,50 @@ def command_rows() -> list[Row]:
     return rows
 
 
+def cancel_rows() -> list[Row]:
+    cancel = Outcome(O.CANCEL)
+
+    def ended(charge: Charge, **more: object) -> Transition:
+        given_up = Transition(S.CANCELLED, None, charge, reason=Reason.CANCELLED_BY_USER)
+        return replace(given_up, **more)  # type: ignore[arg-type]  # fields of Transition
+
+    rows = [
+        Row(PENDING, O.CANCEL, "never sent", cancel, ended(Charge.UNBILLED)),
+        Row(replace(PENDING, first_sent_at=NOW), O.CANCEL, "sent before", cancel, ended(Charge.POSSIBLE)),
+        Row(replace(SENDING, first_sent_at=None), O.CANCEL, "never sent", cancel, ended(Charge.UNBILLED)),
+        Row(SENDING, O.CANCEL, "sent", cancel, ended(Charge.POSSIBLE)),
+        Row(replace(HELD_UNKNOWN, error_type="t"), O.CANCEL, "", cancel, ended(Charge.POSSIBLE, error_type="t")),
+    ]
+    for job in (QUEUED, RUNNING):
+        asks = Transition(job.state, Step.CANCEL, Charge.POSSIBLE)
+        asked = replace(job, cancel_asked=True)
+        waits = Transition(job.state, Step.COLLECT, Charge.POSSIBLE)
+        asking, answered = replace(job, step=Step.CANCEL), then(job.state, Step.COLLECT, Charge.POSSIBLE)
+        settled = replace(answered, cancel_asked=True)
+        rows += [
+            Row(job, O.CANCEL, "", cancel, asks),
+            Row(asked, O.CANCEL, "asked before", cancel, waits),
+            row(asking, O.CANCEL_ASKED, settled, wait=POLICY.poll_interval),
+            row(asking, O.CANCEL_ASKED, settled, when="wait named", retry_after=9.0, wait=9.0),
+            row(asking, O.CANCEL_TOO_LATE, settled),
+            row(
+                asking,
+                O.UNKNOWN,
+                replace(answered, step=Step.CANCEL, attempts=1),
+                when="of a cancel",
+                wait=FIRST_BACKOFF,
+            ),
+            row(
+                replace(asking, attempts=POLICY.submit_attempts - 1, last=O.UNKNOWN),
+                O.UNKNOWN,
+                settled,
+                when="of a cancel, tried out",
+                wait=(POLICY.backoff_first, POLICY.backoff_ceiling),
+            ),
+        ]
+    return rows
+
+
 ROWS = [
     *pending_rows(),
     *submitting_rows(),
@@ -309,11 +353,39 @@ ROWS = [
     *reading_rows(RUNNING),
     *downloading_rows(),
     *command_rows(),
+    *cancel_rows(),
 ]
 
 
 def test_every_row_of_the_table_has_an_expectation_and_nothing_else_has() -> None:
     assert {(expected.job.state, expected.kind) for expected in ROWS} == set(TABLE)
+
+
+LIMITED = replace(POLICY, cancel_after=60.0)
+
+
+@pytest.mark.parametrize(
+    ("accepted_ago", "named", "step", "delay"),
+    [
+        (10.0, 5.0, Step.COLLECT, 5.0),
+        # The limit comes before the next read.
+        (10.0, 80.0, Step.CANCEL, 50.0),
+        (60.0, 5.0, Step.CANCEL, 0.0),
+        (3600.0, None, Step.CANCEL, 0.0),
+    ],
+)
+def test_a_request_that_takes_longer_than_its_limit_is_to_be_cancelled(
+    accepted_ago: float, named: float | None, step: Step, delay: float
+) -> None:
+    job = replace(QUEUED, submitted_at=NOW - accepted_ago)
+    made = decide(job, Outcome(O.NOT_READY, status="IN_PROGRESS", retry_after=named), NOW, LIMITED)
+    assert (made.state, made.step, made.delay) == (S.RUNNING, step, delay)
+
+
+def test_it_is_asked_for_once_only() -> None:
+    job = replace(QUEUED, submitted_at=NOW - 3600, cancel_asked=True)
+    made = decide(job, Outcome(O.NOT_READY, status="IN_PROGRESS", retry_after=5.0), NOW, LIMITED)
+    assert (made.step, made.delay) == (Step.COLLECT, 5.0)
 
 
 def test_no_two_expectations_are_of_the_same_name() -> None:

@@ -71,6 +71,7 @@ ANSWERS: dict[Step, set[OutcomeKind]] = {
     }
     | _ANY_CALL,
     Step.STATUS: {O.NOT_READY, O.RUN_FAILED, O.RUN_SUCCEEDED, O.REQUEST_NOT_FOUND, O.GONE} | _ANY_CALL,
+    Step.CANCEL: {O.CANCEL_ASKED, O.CANCEL_TOO_LATE, O.REQUEST_NOT_FOUND, O.GONE} | _ANY_CALL,
     Step.FETCH: {O.ASSET_SAVED, O.ASSET_INTERRUPTED, O.ASSET_LINK_DEAD, O.ASSET_REFUSED, O.STORAGE_FAILED},
 }
 #: Half of the answers are of these, so that a life gets as far as its later parts.
@@ -78,6 +79,7 @@ LEADING_ON: dict[Step, set[OutcomeKind]] = {
     Step.SUBMIT: {O.ACCEPTED, O.UNKNOWN, O.BACKLOG_FULL},
     Step.COLLECT: {O.RESULT, O.READ_FAILED, O.GONE},
     Step.STATUS: {O.RUN_FAILED, O.RUN_SUCCEEDED},
+    Step.CANCEL: {O.CANCEL_ASKED, O.CANCEL_TOO_LATE},
     Step.FETCH: {O.ASSET_SAVED, O.ASSET_LINK_DEAD},
 }
 #: Answers that only mean time: they pass by themselves, so a job may meet them without end.
@@ -180,6 +182,18 @@ class LifeOfAJob(RuleBasedStateMachine):
         self.retries += 1
         self.assets = []
         assert (self.record.job.state, self.record.job.charge) == (S.PENDING, Charge.UNBILLED)
+
+    @precondition(lambda self: self.record.job.state in {S.PENDING, S.SUBMITTING, S.QUEUED, S.RUNNING, S.HELD})
+    @rule()
+    def the_user_cancels(self) -> None:
+        before = self.record.job
+        self.record.command(O.CANCEL)
+        after = self.record.job
+        assert after.run == before.run
+        if before.state in {S.QUEUED, S.RUNNING}:
+            assert after.step is (Step.COLLECT if before.cancel_asked else Step.CANCEL) or after.step is before.step
+        else:
+            assert after.state is S.CANCELLED
 
     # ---- what must hold ----
 

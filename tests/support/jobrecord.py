@@ -64,6 +64,7 @@ class JobRecord:
             error_detail=transition.error_detail,
             first_sent_at=None if transition.key_released else self.job.first_sent_at,
             submitted_at=submitted_at,
+            cancel_asked=self.job.cancel_asked or transition.cancel_asked,
         )
         self.due_at = self.now + transition.delay
         self.pause = transition.pause or self.pause
@@ -81,10 +82,12 @@ class JobRecord:
     def command(self, kind: OutcomeKind) -> Transition:
         """A user's command: it moves the job to another state, or leaves it as it is."""
         transition = decide(self.job, Outcome(kind), self.now, self.policy)
-        if transition.state is self.job.state:
+        if transition.state is self.job.state and transition.step is self.job.step:
             return transition
         if transition.new_run:
-            self.job = replace(self.job, run=self.job.run + 1, first_sent_at=None, submitted_at=None)
+            self.job = replace(
+                self.job, run=self.job.run + 1, first_sent_at=None, submitted_at=None, cancel_asked=False
+            )
         self.job = replace(
             self.job,
             state=transition.state,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from runner.core.rules.common import key_expired, stay
+from dataclasses import replace
+
+from runner.core.rules.common import at_least_possible, end, key_expired, stay
 from runner.core.types import Charge, Job, JobState, Outcome, Policy, Reason, Step, Transition
 
 
@@ -18,3 +20,17 @@ def resume(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition
 def retry(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
     """Another paid run: a new key, and the old request forgotten."""
     return Transition(state=JobState.PENDING, step=None, charge=Charge.UNBILLED, new_run=True)
+
+
+def withdraw(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
+    """The job is given up where it stands, and nothing more is sent. A key that has gone out may still be charged."""
+    charge = job.charge if job.first_sent_at is None else at_least_possible(job.charge)
+    ended = end(job, outcome, JobState.CANCELLED, charge, Reason.CANCELLED_BY_USER)
+    return replace(ended, error_type=job.error_type, error_detail=job.error_detail)
+
+
+def ask_to_cancel(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
+    """The Router is asked to cancel the request; whether it did shows when the request is read."""
+    if job.cancel_asked:
+        return stay(job, outcome)
+    return stay(job, outcome, step=Step.CANCEL, attempts=0)

@@ -33,7 +33,18 @@ def not_ready(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transit
     """Any status that is not the end, also one that this version does not know, means waiting."""
     state = JobState.QUEUED if outcome.status == "IN_QUEUE" else JobState.RUNNING
     delay = outcome.retry_after or policy.poll_interval
-    return stay(job, outcome, state=state, step=Step.COLLECT, attempts=0, delay=delay)
+    waiting = stay(job, outcome, state=state, step=Step.COLLECT, attempts=0, delay=delay)
+    if policy.cancel_after is None or job.submitted_at is None or job.cancel_asked:
+        return waiting
+    left = max(0.0, job.submitted_at + policy.cancel_after - now)
+    return waiting if left > delay else replace(waiting, step=Step.CANCEL, delay=left)
+
+
+def cancel_answered(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
+    """Asked is not done (contract: `cancelRouterModelRequest`): the request is read until it has ended."""
+    too_late = outcome.kind is OutcomeKind.CANCEL_TOO_LATE
+    delay = 0.0 if too_late else outcome.retry_after or policy.poll_interval
+    return stay(job, outcome, step=Step.COLLECT, attempts=0, delay=delay, cancel_asked=True)
 
 
 def ask_status(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
@@ -99,6 +110,10 @@ def unreachable(job: Job, outcome: Outcome, now: float, policy: Policy) -> Trans
 def unknown(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
     """No answer that can be used: reads cost nothing, but they do not go on for ever."""
     attempts = next_attempt(job, outcome)
+    delay = outcome.retry_after or backoff(job, attempts, policy)
+    if job.step is Step.CANCEL and attempts >= policy.submit_attempts:
+        # Whoever does not answer to this may still give the result.
+        return stay(job, outcome, step=Step.COLLECT, attempts=0, delay=delay, cancel_asked=True)
     if attempts >= policy.read_attempts:
         return end(job, outcome, JobState.HELD, at_least_possible(job.charge), Reason.UNREADABLE)
-    return stay(job, outcome, attempts=attempts, delay=outcome.retry_after or backoff(job, attempts, policy))
+    return stay(job, outcome, attempts=attempts, delay=delay)
