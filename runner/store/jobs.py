@@ -39,6 +39,8 @@ from runner.store.rows import job_of
 
 #: A message is given this long to arrive before the sweeper sends another, in seconds.
 GRACE = 5.0
+#: How much too early a message may come that is the only one of its step, in seconds.
+A_LITTLE_EARLY = 1.0
 #: Longer delays than this wait in the database, not in a worker's memory or the broker, in seconds.
 LONGEST_COUNTDOWN = 60.0
 
@@ -202,8 +204,11 @@ class JobStore:
     def _postponed(self, hot: Hot, row: Row, step: Step, due: float, now: float, *, paced: bool = False) -> Wake | None:
         wake_at = self._wake_at(due, due - now)
         values = {"id": row["id"], "step": step.value, "due": due, "wake": wake_at, "now": now}
-        hot.run(_POSTPONE, {**values, "paced": due if paced else None})
-        return self._wake_of(row, step, due - now) if due - now <= self._longest_countdown else None
+        moved = hot.run(_POSTPONE, {**values, "paced": due if paced else None})
+        # A message that is far too early for a time that stood before is one of several: sent back each time, they
+        # would live for as long as the job waits. If it was the only one after all, the sweeper knows the time.
+        stray = not moved and due - now > A_LITTLE_EARLY
+        return None if stray or due - now > self._longest_countdown else self._wake_of(row, step, due - now)
 
     def _wake_at(self, due: float, delay: float) -> float:
         # The message is given a moment; what has none is due for the sweeper at once.

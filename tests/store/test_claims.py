@@ -91,15 +91,24 @@ def test_a_message_for_a_step_that_is_past_finds_nothing_to_do(stores: Stores) -
     assert claim(stores, seeded.jobs[0], Step.SUBMIT, START + 1) is None
 
 
-def test_a_message_that_comes_before_the_job_is_due_is_told_how_long_to_wait(stores: Stores) -> None:
+def test_a_message_that_comes_a_little_early_is_told_how_long_to_wait(stores: Stores) -> None:
     seeded = seed_batch(stores, 1)
     admit(stores, seeded)
     busy = Outcome(OutcomeKind.KEY_BUSY, http_status=409, retry_after=7.0)
     do(stores, seeded.jobs[0], Step.SUBMIT, busy, START)
-    early = claim(stores, seeded.jobs[0], Step.SUBMIT, START + 3)
-    assert early == Wake(seeded.jobs[0], Step.SUBMIT, "cats", 1, delay=4.0)
+    early = claim(stores, seeded.jobs[0], Step.SUBMIT, START + 6.5)
+    assert early == Wake(seeded.jobs[0], Step.SUBMIT, "cats", 1, delay=0.5)
     assert job(stores, seeded.jobs[0])["claim_token"] is None
     assert isinstance(claim(stores, seeded.jobs[0], Step.SUBMIT, START + 7), Claim)
+
+
+def test_one_that_comes_far_too_early_ends_there_and_the_sweeper_knows_the_time(stores: Stores) -> None:
+    seeded = seed_batch(stores, 1)
+    admit(stores, seeded)
+    busy = Outcome(OutcomeKind.KEY_BUSY, http_status=409, retry_after=7.0)
+    do(stores, seeded.jobs[0], Step.SUBMIT, busy, START)
+    assert claim(stores, seeded.jobs[0], Step.SUBMIT, START + 3) is None
+    assert [wake.step for wake in admit(stores, seeded, START + 7 + GRACE)] == [Step.SUBMIT]
 
 
 def test_a_live_claim_keeps_everyone_else_away_and_a_claim_that_ran_out_nobody(stores: Stores) -> None:
