@@ -18,8 +18,10 @@ from runner.core.wire import (
     HttpResponse,
     NoResponse,
     Reply,
+    cancel_request,
     collect_request,
     origin_of,
+    outcome_of_cancel,
     outcome_of_collect,
     outcome_of_status,
     outcome_of_submit,
@@ -673,3 +675,31 @@ def test_whatever_url_is_given_the_request_stays_on_the_routers_origin(given_url
 )
 def test_an_origin_is_scheme_host_and_port(one: str, other: str, same: bool) -> None:
     assert (origin_of(one) == origin_of(other)) is same
+
+
+# ---- cancelling --------------------------------------------------------------------------------------------------
+
+
+def test_the_ask_to_cancel_goes_to_the_url_as_given_on_the_routers_own_origin_only() -> None:
+    given = "https://router.example/v2/models/a/b/requests/r/cancel?x=1"
+    assert cancel_request("https://router.example", "a/b", "r", given).url == given
+    foreign = cancel_request("https://router.example", "a/b", "r", "https://elsewhere.example/cancel")
+    assert (foreign.method, foreign.url) == ("PUT", "https://router.example/v2/models/a/b/requests/r/cancel")
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "kind"),
+    [
+        (202, {"request_id": "r", "status": "CANCELLATION_REQUESTED"}, OutcomeKind.CANCEL_ASKED),
+        (409, {"request_id": "r", "status": "ALREADY_COMPLETED"}, OutcomeKind.CANCEL_TOO_LATE),
+        # As older deployments say it.
+        (400, {"request_id": "r", "status": "ALREADY_COMPLETED"}, OutcomeKind.CANCEL_TOO_LATE),
+        (400, {"error_type": "invalid_input", "detail": "no"}, OutcomeKind.UNKNOWN),
+        (404, {"error_type": "request_not_found", "detail": "no"}, OutcomeKind.REQUEST_NOT_FOUND),
+        (401, {"error_type": "unauthorized", "detail": "no"}, OutcomeKind.UNAUTHORIZED),
+        (503, {"error_type": "service_unavailable", "detail": "no"}, OutcomeKind.UNAVAILABLE),
+        (500, {}, OutcomeKind.UNKNOWN),
+    ],
+)
+def test_what_came_of_an_ask_to_cancel(status: int, document: dict[str, object], kind: OutcomeKind) -> None:
+    assert outcome_of_cancel(answer(status, document), NOW).kind is kind
