@@ -244,6 +244,8 @@ class SimulatedQueue:
             return False
         self._write({"event": "cancel", "id": run.id, "at": self._now, "started": run.started is not None})
         self._withdraw(run)
+        # The wait that was named before was of a run that went on.
+        run.not_before = 0.0
         return True
 
     def _withdraw(self, run: Run) -> None:
