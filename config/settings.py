@@ -7,6 +7,7 @@ lists them all.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from hashlib import sha256
@@ -122,6 +123,18 @@ class Settings(BaseSettings):
     def _known_broker(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith((*REDIS, *RABBITMQ)):
             raise ValueError("must be the address of a Redis (redis://HOST:6379/0) or a RabbitMQ (amqp://USER@HOST//)")
+        if value is not None and not _has_usable_port(value):
+            raise ValueError("holds a port that is no number up to 65535")
+        if value is not None and value.startswith(REDIS) and not _NUMBERED.search(urlsplit(value).path):
+            raise ValueError("must end with the number of a Redis database, such as redis://HOST:6379/0")
+        return value
+
+    @field_validator("home")
+    @classmethod
+    def _plain_home(cls, value: Path) -> Path:
+        # It becomes part of the database's address, where these begin something else.
+        if any(character in str(value) for character in "?#%"):
+            raise ValueError("must hold none of the characters ? # %")
         return value
 
     @field_validator("asset_store")
@@ -143,12 +156,14 @@ class Settings(BaseSettings):
     def _safe_router(cls, value: str) -> str:
         url = value.strip().rstrip("/") or DEFAULT_ROUTER
         parts = urlsplit(url)
-        if parts.scheme not in {"https", "http"} or not parts.hostname:
+        if parts.scheme not in {"https", "http"} or not parts.hostname or not _has_usable_port(url):
             raise ValueError("must be an https:// address")
         if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise ValueError(
                 "must be https://, so that the key is never sent in the clear; http:// only to this machine"
             )
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError("must hold neither a user nor a query: it is shown; the key goes into COMFY_API_KEY")
         return url
 
     @model_validator(mode="after")
@@ -188,6 +203,18 @@ class Settings(BaseSettings):
         return self.download_timeout + 60.0
 
 
+#: The path of a Redis address: nothing, or the number of a database; a socket's is a file.
+_NUMBERED = re.compile(r"^(?:/?|/\d+|/.*/.*)$")
+
+
+def _has_usable_port(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+
+
 def is_loopback(host: str) -> bool:
     """Whether `host` is this machine, by name or by address."""
     if host.lower() == "localhost":
@@ -206,6 +233,8 @@ def load_settings(**overrides: object) -> Settings:
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
         return Settings(**given)  # type: ignore[arg-type]  # pydantic checks them
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"the file .env is not UTF-8 at byte {error.start}", advice="save it as UTF-8") from None
     except ValidationError as error:
         problems = "; ".join(f"{_variable(item['loc'])} {_plain(item['msg'])}".strip() for item in error.errors())
         raise SettingsError(problems, advice="see config/example.env for every setting") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import filecmp
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -95,11 +96,22 @@ class FileSink:
             file.flush()
             os.fsync(file.fileno())
             file.close()
+            target = _free(target, part)
             reach("before rename")
             os.replace(part, target)
             reach("after rename")
             _sync_directory(self.directory)
         return target
+
+
+def _free(target: Path, part: Path) -> Path:
+    """The target, or a name beside it where something else stands: what a try of the same file that was not marked
+    left is written over, anybody else's is not."""
+    free, number = target, 1
+    while free.exists() and not free.is_dir() and not filecmp.cmp(free, part, shallow=False):
+        number += 1
+        free = target.with_stem(f"{target.stem}~{number}")
+    return free
 
 
 @contextlib.contextmanager

@@ -69,6 +69,8 @@ class Context:
 
 def set_up_logging(level: str) -> None:
     """Plain lines on stderr."""
+    # A connection that breaks is met, and told of, where it was used.
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
 
 

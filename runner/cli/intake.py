@@ -21,7 +21,7 @@ from rich.markup import escape
 
 from runner.cli.context import SIMULATED, Context
 from runner.cli.output import err
-from runner.core.errors import ManifestError, Problem, UsageError
+from runner.core.errors import Interrupted, ManifestError, Problem, UsageError
 from runner.core.inputs import InputFields, input_fields_from_schema
 from runner.core.manifest import JobSpec, ManifestOptions, ReadReport, read_manifest
 from runner.core.template import Template
@@ -35,6 +35,8 @@ SHOWN_PROBLEMS = 100
 CHUNK = 1 << 20
 #: A process that reads a manifest shows itself at least this often, in seconds.
 LOADING_LEASE = 60.0
+#: Bytes of a batch's name: it becomes a folder's.
+LONGEST_NAME = 150
 #: Seconds between two looks whether another process has read the manifest.
 LOOK = 0.2
 
@@ -63,11 +65,18 @@ class Taken:
     blank_rows: int = 0
 
 
-def take_in(context: Context, intake: Intake, router: Exchange, tell: Callable[[int], None]) -> Taken:
+def take_in(
+    context: Context,
+    intake: Intake,
+    router: Exchange,
+    tell: Callable[[int], None],
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Taken:
     """The batch of the manifest: the one that exists already, or a new one with all its rows written.
 
-    `tell` hears how many rows stand by now. Raises `ManifestError` with every problem of the file, in which case
-    nothing of it remains; `UsageError` when the file or the template cannot be read or the name is taken.
+    `tell` hears how many rows stand by now, and `interrupted` is asked whether the user wants to stop. Raises
+    `Interrupted` then, and `ManifestError` with every problem of the file; in both cases nothing of it remains. Raises
+    `UsageError` when the file or the template cannot be read, the name is taken or the folder cannot be written.
     """
     template_bytes = _read_template(intake.template)
     template = _parse_template(intake.template, template_bytes)
@@ -77,7 +86,7 @@ def take_in(context: Context, intake: Intake, router: Exchange, tell: Callable[[
         if existing is not None:
             _refuse_other_wishes(existing, intake)
             return Taken(existing, created=False)
-        with _only_reader(context, intake.manifest, f"load:{fingerprint}") as keep_lease:
+        with _only_reader(context, intake.manifest, f"load:{fingerprint}", interrupted) as keep_lease:
             # Another process may have read it while this one waited.
             existing = _finished_batch(context, intake, fingerprint)
             if existing is not None:
@@ -85,10 +94,12 @@ def take_in(context: Context, intake: Intake, router: Exchange, tell: Callable[[
             batch = _begin(context, intake, fingerprint)
 
             def told(rows: int) -> None:
+                if interrupted():
+                    raise Interrupted(f"{intake.manifest} was not read to its end, and nothing of it was sent")
                 keep_lease()
                 tell(rows)
 
-            reading = _Reading(context, intake, router, template)
+            reading = _Reading(context, intake, router, template, file.read(CHUNK))
             blank = _write(context, batch, reading, file, told)
     return Taken(context.batches.find(batch.id), created=True, blank_rows=blank)
 
@@ -112,7 +123,9 @@ def _refuse_other_wishes(existing: BatchRecord, intake: Intake) -> None:
 
 
 @contextmanager
-def _only_reader(context: Context, manifest: str, lease: str) -> Iterator[Callable[[], None]]:
+def _only_reader(
+    context: Context, manifest: str, lease: str, interrupted: Callable[[], bool]
+) -> Iterator[Callable[[], None]]:
     """Wait until no other process reads the same manifest, then keep others waiting; yields what keeps the lease."""
     host = socket.gethostname()
     holder = f"{host}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -122,6 +135,8 @@ def _only_reader(context: Context, manifest: str, lease: str) -> Iterator[Callab
         context.upkeep.take_lease(lease, holder, time.time(), LOADING_LEASE)
 
     while not context.upkeep.take_lease(lease, holder, time.time(), LOADING_LEASE):
+        if interrupted():
+            raise Interrupted(f"{manifest} was not read, and nothing of it was sent")
         other = context.upkeep.lease_holder(lease)
         other_host, pid, *_ = (other or "::").split(":")
         if other and other_host == host and pid.isdigit() and not is_running(int(pid)):
@@ -138,10 +153,22 @@ def _only_reader(context: Context, manifest: str, lease: str) -> Iterator[Callab
         context.upkeep.drop_lease(lease, holder)
 
 
+def _format_of(manifest: str, beginning: bytes) -> Literal["csv", "jsonl"]:
+    """By the file's suffix; where it says nothing, as for a pipe, an object at the beginning is no header of a CSV."""
+    suffix = Path(manifest).suffix.lower()
+    if suffix in {".jsonl", ".ndjson"}:
+        return "jsonl"
+    if suffix in {".csv", ".tsv", ".txt"}:
+        return "csv"
+    return "jsonl" if beginning.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{" else "csv"
+
+
 class _Reading:
     """One reading of a manifest: its problems, and the models it names."""
 
-    def __init__(self, context: Context, intake: Intake, router: Exchange, template: Template | None) -> None:
+    def __init__(
+        self, context: Context, intake: Intake, router: Exchange, template: Template | None, beginning: bytes
+    ) -> None:
         self._context = context
         self._router = router
         self._unknown: dict[str, str] = {}
@@ -150,9 +177,7 @@ class _Reading:
         self.report = ReadReport()
         self.problems: list[Problem] = []
         self.count = 0
-        kind: Literal["csv", "jsonl"] = (
-            "jsonl" if Path(intake.manifest).suffix.lower() in {".jsonl", ".ndjson"} else "csv"
-        )
+        kind = _format_of(intake.manifest, beginning)
         self.options = ManifestOptions(
             format=kind,
             model=intake.model,
@@ -221,13 +246,15 @@ def _begin(context: Context, intake: Intake, fingerprint: str) -> NewBatch:
         context.batches.discard(unfinished.id)
     name = _free_name(context, intake)
     output = intake.output or context.settings.home / "output" / name
+    if context.settings.asset_store == "files":
+        check_folder(output)
     batch = NewBatch(
         id=uuid.uuid4().hex,
         name=name,
         fingerprint=fingerprint,
         credential_id=context.credential(simulated=intake.simulated),
         simulated=intake.simulated,
-        manifest=intake.manifest,
+        manifest=intake.manifest.encode("utf-8", "backslashreplace").decode(),
         asset_store=context.settings.asset_store,
         output_dir=str(output.absolute()),
     )
@@ -235,9 +262,35 @@ def _begin(context: Context, intake: Intake, fingerprint: str) -> NewBatch:
     return batch
 
 
+def check_folder(folder: Path) -> None:
+    """Find out whether media can be written there before anything is paid for. Raises `UsageError`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"media cannot be written to {folder}: {error.strerror}", advice="name another folder with --output DIR"
+        ) from error
+
+
+def _usable_name(name: str) -> str:
+    """The name, if it can be typed, shown and made a folder's."""
+    fault = None
+    if name == "last":
+        fault = "`last` means the newest batch"
+    elif not name.strip() or name in {".", ".."} or not name.isprintable() or any(c in name for c in "/\\:"):
+        fault = "a name holds no slashes, colons or control characters"
+    elif len(name.encode("utf-8", "replace")) > LONGEST_NAME:
+        fault = f"a name has at most {LONGEST_NAME} bytes"
+    if fault is not None:
+        raise UsageError(f"a batch cannot be named {name[:60]!r}: {fault}", advice="name it with --name NAME")
+    return name
+
+
 def _free_name(context: Context, intake: Intake) -> str:
     stem = "stdin" if intake.manifest == "-" else Path(intake.manifest).stem
-    name = intake.name or (f"{stem}-simulated" if intake.simulated else stem)
+    name = _usable_name(intake.name or (f"{stem}-simulated" if intake.simulated else stem))
     taken = context.batches.by_name(name)
     if taken is None:
         return name
@@ -273,10 +326,7 @@ def _parse_template(path: Path | None, content: bytes) -> Template | None:
 def _opened(manifest: str) -> Iterator[BinaryIO]:
     """The manifest as a file that can be read twice."""
     if manifest == "-":
-        with tempfile.TemporaryFile() as file:
-            while chunk := sys.stdin.buffer.read(CHUNK):
-                file.write(chunk)
-            file.seek(0)
+        with _spooled(sys.stdin.buffer) as file:
             yield file
         return
     with ExitStack() as stack:
@@ -287,7 +337,17 @@ def _opened(manifest: str) -> Iterator[BinaryIO]:
                 f"{manifest} cannot be read: {error.strerror}",
                 advice="name a CSV or JSONL file, or - for standard input",
             ) from error
-        yield opened
+        yield opened if opened.seekable() else stack.enter_context(_spooled(opened))
+
+
+@contextmanager
+def _spooled(source: BinaryIO) -> Iterator[BinaryIO]:
+    """What comes from a pipe, as a file that can be read twice."""
+    with tempfile.TemporaryFile() as file:
+        while chunk := source.read(CHUNK):
+            file.write(chunk)
+        file.seek(0)
+        yield file
 
 
 def _fingerprint(file: BinaryIO, intake: Intake, template: bytes) -> str:

@@ -351,7 +351,7 @@ def export(
             raise UsageError(f"there is no export format `{form}`", advice="use --format csv or --format jsonl")
         if output == "-":
             for line in lines:
-                sys.stdout.write(line)
+                sys.stdout.buffer.write(line.encode())
         else:
             write_whole(lines, Path(output))
 
@@ -417,6 +417,7 @@ def _take_in(context: Context, intake: Intake) -> Taken:
 
     from runner.cli.intake import take_in
     from runner.cli.output import err
+    from runner.cli.running import interrupts
     from runner.router.client import RouterClient
 
     # Without a key nothing can be sent, so that is said before a large file is read.
@@ -427,8 +428,13 @@ def _take_in(context: Context, intake: Intake) -> Taken:
             RouterClient(context.settings.router_base_url, key, timeout=context.settings.request_timeout)
         ) as router,
         err.status("Reading the manifest …") as shown,
+        interrupts() as interrupted,
     ):
-        taken = take_in(context, intake, router, lambda rows: shown.update(f"Reading the manifest … {rows:,} rows"))
+
+        def tell(rows: int) -> None:
+            shown.update(f"Reading the manifest … {rows:,} rows")
+
+        taken = take_in(context, intake, router, tell, interrupted.is_set)
     batch = taken.batch
     if taken.created:
         blank = f", {taken.blank_rows:,} blank rows passed over" if taken.blank_rows else ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,10 +20,32 @@ from runner.store.queries import Summary
 #: Columns of a table where no terminal says how many there are.
 PIPE_WIDTH = 200
 
-out = Console(highlight=False, soft_wrap=True)
+
+class _Unbreakable:
+    """A stream whose reader may go away: the work goes on without its progress."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, if anybody still reads."""
+        with contextlib.suppress(BrokenPipeError):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, if anybody still reads."""
+        with contextlib.suppress(BrokenPipeError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+out = Console(file=cast(TextIO, _Unbreakable(sys.stdout)), highlight=False, soft_wrap=True)
 if not out.is_terminal:
     out.width = PIPE_WIDTH
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+err = Console(file=cast(TextIO, _Unbreakable(sys.stderr)), highlight=False, soft_wrap=True)
 
 #: What a paused batch waits for, and the command that goes on once it is mended.
 PAUSE_ADVICE: Mapping[str, tuple[str, str]] = {
@@ -82,7 +105,9 @@ HELD: Mapping[str, Held] = {
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout."""
-    sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+    # A console that cannot print every character gets them as JSON's own escapes.
+    plain = (sys.stdout.encoding or "").lower().replace("-", "") not in {"utf8", "utf16"}
+    sys.stdout.write(json.dumps(document, ensure_ascii=plain, indent=2) + "\n")
     sys.stdout.flush()
 
 

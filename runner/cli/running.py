@@ -7,11 +7,13 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.markup import escape
 
 from config.settings import Settings
 from runner.cli.context import Context
+from runner.cli.intake import check_folder
 from runner.cli.output import (
     err,
     exit_status,
@@ -22,6 +24,7 @@ from runner.cli.output import (
     summary_document,
 )
 from runner.cli.watching import Ended, watch
+from runner.core.errors import UsageError
 from runner.core.types import IN_FLIGHT, JobState, Policy
 from runner.store.batches import BatchRecord
 
@@ -74,6 +77,13 @@ def interrupts() -> Iterator[Interrupts]:
 def put_to_work(context: Context, batch: BatchRecord) -> BatchRecord:
     """Lift what stopped the batch, take back what is safe, and wake all that is due."""
     context.check_credential(batch)
+    if batch.total is None:
+        raise UsageError(
+            f"the manifest of `{batch.name}` was never read to its end, and nothing of it was sent",
+            advice=f"comfy-batch run {batch.manifest}, as it was typed before",
+        )
+    if batch.asset_store == "files":
+        check_folder(Path(batch.output_dir))
     context.batches.unblock(batch.credential_id)
     context.upkeep.set_clock_right(batch.credential_id, time.time())
     context.batches.resume(batch.id, time.time(), Policy())

@@ -72,7 +72,7 @@ def status_of(context: Context, batch: BatchRecord, *, as_json: bool) -> int:
     slowest = context.queries.slowest(batch.id)
     if slowest is not None:
         row, since = slowest
-        out.print(f"  slowest  row {row}, for {duration(time.time() - since)} now")
+        out.print(f"  slowest  row {row}, for {duration(max(0.0, time.time() - since))} now")
     seen = context.upkeep.live_workers(batch.credential_id, time.time())
     # The process of a worker that was killed just now shows at once, on the machine that it ran on.
     workers = sum(worker.host != socket.gethostname() or is_running(worker.pid) for worker in seen)

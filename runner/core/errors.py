@@ -76,6 +76,12 @@ class SettingsError(BatchError):
     """A setting that cannot be right."""
 
 
+class Interrupted(BatchError):
+    """The user stopped the command before anything was sent."""
+
+    exit_code = 130
+
+
 class NotFound(BatchError):
     """No such batch or job."""
 

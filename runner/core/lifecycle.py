@@ -72,7 +72,7 @@ _READING: Mapping[OutcomeKind, Rule] = {
     O.UNAVAILABLE: common.unavailable,
     O.UNREACHABLE: reading.unreachable,
     O.UNKNOWN: reading.unknown,
-    O.STORAGE_FAILED: common.pause_credential("storage"),
+    O.STORAGE_FAILED: common.pause_batch("storage"),
 }
 
 _DOWNLOADING: Mapping[OutcomeKind, Rule] = {
@@ -80,7 +80,7 @@ _DOWNLOADING: Mapping[OutcomeKind, Rule] = {
     O.ASSET_INTERRUPTED: media.asset_interrupted,
     O.ASSET_LINK_DEAD: media.asset_link_dead,
     O.ASSET_REFUSED: media.asset_settled(AssetState.FAILED),
-    O.STORAGE_FAILED: common.pause_credential("storage"),
+    O.STORAGE_FAILED: common.pause_batch("storage"),
     # The result is being read once more for fresh links.
     O.RESULT: media.fresh_links,
     O.NOT_READY: media.links_unreadable,
@@ -111,7 +111,7 @@ _BY_STATE: Mapping[JobState, Mapping[OutcomeKind, Rule]] = {
     JobState.QUEUED: _READING,
     JobState.RUNNING: _READING,
     JobState.DOWNLOADING: _DOWNLOADING,
-    JobState.SUCCEEDED: {},
+    JobState.SUCCEEDED: {O.RESUME: commands.fetch_again},
     JobState.FAILED: _ENDED,
     JobState.CANCELLED: _ENDED,
     JobState.EXPIRED: _ENDED,

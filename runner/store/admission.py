@@ -40,6 +40,8 @@ WHERE credential_id = :id AND state = 'submitting' AND first_sent_at IS NULL AND
 """)
 _BEGIN_BATCH = Sql("UPDATE batch SET started_at = :now WHERE id = :id AND started_at IS NULL")
 _SET_WINDOW = Sql("UPDATE credential SET window_size = :window, shrunk_at = :shrunk_at WHERE id = :id")
+# Two last jobs that end together wait here for each other, or neither would see that it was the last.
+_LOCK_BATCH = Sql("SELECT id FROM batch WHERE id = :id", postgresql_suffix=" FOR UPDATE")
 _FINISH = Sql("""
 UPDATE batch SET state = 'finished', finished_at = :now
 WHERE id = :id AND state IN ('active', 'cancelling') AND total IS NOT NULL AND NOT EXISTS (
@@ -139,4 +141,5 @@ def adjust_window(hot: Hot, credential: CredentialState, change: Window, now: fl
 
 def finish_batch(hot: Hot, batch_id: str, now: float) -> None:
     """Mark the batch as finished if none of its jobs is left to do or to decide on."""
+    hot.row(_LOCK_BATCH, {"id": batch_id})
     hot.run(_FINISH, {"id": batch_id, "now": now})

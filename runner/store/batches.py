@@ -58,6 +58,15 @@ WHERE id = :id AND state = :was
 """)
 _TO_MOVE = "SELECT * FROM job WHERE batch_id = :id AND state = :state ORDER BY row"
 _SELECT_TO_MOVE = {"sqlite": text(_TO_MOVE), "postgresql": text(_TO_MOVE + " FOR UPDATE")}
+# Of those that succeeded, only the ones whose media could not all be had.
+_LOST = """
+SELECT * FROM job WHERE batch_id = :id AND state = :state
+  AND id IN (SELECT job_id FROM asset WHERE state = 'failed') ORDER BY row
+"""
+_SELECT_LOST = {"sqlite": text(_LOST), "postgresql": text(_LOST + " FOR UPDATE")}
+_EXPECT_AGAIN = text(
+    "UPDATE asset SET state = 'expected', attempts = 0, error = NULL WHERE job_id = :id AND state = 'failed'"
+)
 _NEW_RUN = text("""
 UPDATE job SET run = run + 1, idempotency_key = :key, first_sent_at = NULL, submitted_at = NULL, request_id = NULL,
   status_url = NULL, response_url = NULL, cancel_url = NULL, queue_position = NULL, estimate = NULL,
@@ -286,9 +295,10 @@ class BatchStore:
     def resume(self, batch_id: str, now: float, policy: Policy) -> int:
         """Put everything that is owed back to work: lift the pause, take back what is safe, wake what is due.
 
-        Returns how many held jobs were taken back.
+        Returns how many held jobs were taken back, and how many that lost media are asked for them again.
         """
         taken = self.move(batch_id, OutcomeKind.RESUME, (JobState.HELD,), now, policy)
+        taken += self.move(batch_id, OutcomeKind.RESUME, (JobState.SUCCEEDED,), now, policy)
         with self._database.write("resume") as connection:
             connection.execute(
                 text("""
@@ -322,8 +332,9 @@ class BatchStore:
         moved = 0
         with self._database.write("command", durable=True) as connection:
             for state in states:
+                select = _SELECT_LOST if state is JobState.SUCCEEDED else _SELECT_TO_MOVE
                 rows = connection.execute(
-                    _SELECT_TO_MOVE[connection.dialect.name], {"id": batch_id, "state": state.value}
+                    select[connection.dialect.name], {"id": batch_id, "state": state.value}
                 ).mappings()
                 chosen = [row for row in rows if not wanted or row["error_type"] in wanted]
                 moved += sum(self._move_one(connection, row, kind, now, policy) for row in chosen)
@@ -358,6 +369,8 @@ class BatchStore:
                 "wake_at": now if transition.step else None,
             },
         )
+        if transition.state is JobState.DOWNLOADING:
+            connection.execute(_EXPECT_AGAIN, {"id": job.id})
         insert_event(connection, event_of(job, outcome, transition, now, **told))
         return 1
 

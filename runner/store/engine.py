@@ -162,20 +162,19 @@ class Database:
 
 
 def _parse(url: str) -> URL:
+    advice = "use sqlite:///path/to/file.db or postgresql://user:password@host/name"
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
-        raise SettingsError(
-            "COMFY_BATCH_DATABASE_URL is not a database URL",
-            advice="use sqlite:///path/to/file.db or postgresql://user:password@host/name",
-        ) from error
-    if parsed.drivername in {"postgres", "postgresql"}:
+    except (ArgumentError, ValueError) as error:
+        raise SettingsError("COMFY_BATCH_DATABASE_URL is not a database URL", advice=advice) from error
+    if parsed.drivername in {"postgres", "postgresql", "postgresql+psycopg"}:
         return parsed.set(drivername="postgresql+psycopg")
-    if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
+    if parsed.drivername not in {"sqlite", "sqlite+pysqlite"}:
         raise SettingsError(
-            f"COMFY_BATCH_DATABASE_URL names {parsed.get_backend_name()}, which is not supported",
-            advice="use SQLite or PostgreSQL",
+            f"COMFY_BATCH_DATABASE_URL names {parsed.drivername}, which is not supported", advice=advice
         )
+    if not parsed.database or parsed.database == ":memory:":
+        raise SettingsError("COMFY_BATCH_DATABASE_URL names no file, and the record must last", advice=advice)
     return parsed
 
 

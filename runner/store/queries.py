@@ -248,7 +248,9 @@ class Queries:
         name, _, row = reference.rpartition(":")
         if name and row.isdigit() and len(row) < 10:
             conditions.append(
-                "(j.row = :row AND j.batch_id IN (SELECT id FROM batch WHERE name = :name OR id = :name))"
+                "(j.row = :row AND (j.batch_id IN (SELECT id FROM batch WHERE name = :name OR id = :name) OR "
+                "(CAST(:name AS TEXT) = 'last' AND j.batch_id = "
+                "(SELECT id FROM batch ORDER BY created_at DESC, id DESC LIMIT 1))))"
             )
             values |= {"row": int(row), "name": name}  # type: ignore[dict-item]  # one dict for both kinds of value
         statement = text(f"{_JOB} WHERE {' OR '.join(conditions)} ORDER BY j.id DESC LIMIT 20")

@@ -472,6 +472,25 @@ class TestDeadLinks:
         assert w.files == {}
         assert bytes(w.result["body"])
 
+    def test_what_was_lost_is_fetched_by_a_resume_while_the_router_keeps_the_result(self, world: Make) -> None:
+        media = {LINK: [*[self.DEAD] * 2, Media(PNG)]}
+        w = world(ACCEPTED, pictures(LINK), pictures(LINK), pictures(LINK), media=media)
+        w.run()
+        assert w.assets[0]["state"] == "failed"
+        assert w.stores.batches.resume(w.seeded.batch.id, w.clock.now, Policy()) == 1
+        w.run()
+        assert w.is_at(JobState.SUCCEEDED, Charge.BILLED)
+        assert (w.assets[0]["state"], len(w.calls("POST"))) == ("saved", 1)
+        assert w.files == {"cats-000001-1.png": PNG}
+
+    def test_a_day_later_it_stays_lost_and_nothing_is_asked(self, world: Make) -> None:
+        w = world(ACCEPTED, pictures(LINK), pictures(LINK), media={LINK: self.DEAD})
+        w.run()
+        w.clock.advance(24 * 3600.0)
+        assert w.stores.batches.resume(w.seeded.batch.id, w.clock.now, Policy()) == 0
+        assert w.is_at(JobState.SUCCEEDED, Charge.BILLED)
+        assert w.router.unused == 0
+
     def test_when_the_result_is_gone_as_well_the_rest_is_lost(self, world: Make) -> None:
         w = world(ACCEPTED, pictures(LINK), answer(410, {"detail": "gone"}), media={LINK: self.DEAD})
         w.run()
@@ -765,8 +784,8 @@ class TestADiskThatFails:
         w.run()
         assert (w.row["state"], w.row["charge"]) == ("downloading", "billed")
         assert w.assets[0]["state"] == "expected"
-        assert row_of(w.stores.database, "credential")["blocked"] == "storage"
-        assert "cannot write" in row_of(w.stores.database, "credential")["blocked_detail"]
+        assert row_of(w.stores.database, "batch")["pause_reason"] == "storage"
+        assert "cannot write" in row_of(w.stores.database, "batch")["pause_detail"]
 
     def test_once_it_is_mended_resume_saves_the_file_without_another_call(self, world: Make) -> None:
         w = world(ACCEPTED, pictures(LINK), media={LINK: Media(PNG)})
@@ -785,7 +804,7 @@ class TestADiskThatFails:
         self.block(w)
         w.run()
         assert (w.row["state"], w.row["step"]) == ("queued", "collect")
-        assert row_of(w.stores.database, "credential")["blocked"] == "storage"
+        assert row_of(w.stores.database, "batch")["pause_reason"] == "storage"
         w.folder.unlink()
         w.stores.batches.unblock(w.seeded.credential)
         w.stores.batches.resume(w.seeded.batch.id, w.clock.now, Policy())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from runner.core.expiry import result_deadline
 from runner.core.rules.common import at_least_possible, end, key_expired, stay
 from runner.core.types import Charge, Job, JobState, Outcome, Policy, Reason, Step, Transition
 
@@ -34,3 +35,10 @@ def ask_to_cancel(job: Job, outcome: Outcome, now: float, policy: Policy) -> Tra
     if job.cancel_asked:
         return stay(job, outcome)
     return stay(job, outcome, step=Step.CANCEL, attempts=0)
+
+
+def fetch_again(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
+    """Media that could not be had are asked for again, while the Router keeps the result: reading it costs nothing."""
+    if job.submitted_at is None or now >= result_deadline(job.submitted_at):
+        return stay(job, outcome)
+    return stay(job, outcome, state=JobState.DOWNLOADING, step=Step.COLLECT, attempts=0, recollects=0)

@@ -96,3 +96,12 @@ def pause_credential(reason: str) -> Rule:
         return stay(job, outcome, pause=Pause(reason, whole_credential=True))
 
     return rule
+
+
+def pause_batch(reason: str) -> Rule:
+    """The batch's work stops until the user has mended `reason`, which is no other batch's; the job keeps its place."""
+
+    def rule(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
+        return stay(job, outcome, pause=Pause(reason, whole_credential=False))
+
+    return rule
