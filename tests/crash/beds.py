@@ -1,4 +1,4 @@
-"""Beds for cases, some at a time: most of a case is waiting, and on two cores the waiting of eight can go together."""
+"""Beds for cases, some at a time: most of a case is waiting, which a dozen can do together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.crash.programs import Nursery
 from tests.support.redis import VARIABLE as GIVEN_REDIS
 
 #: Cases that go on at a time.
-LANES = int(os.environ.get("COMFY_BATCH_TEST_CRASH_LANES", "8"))
+LANES = int(os.environ.get("COMFY_BATCH_TEST_CRASH_LANES", "12"))
 #: How long a case may take, with all others that go on, in seconds.
 PATIENCE = 180.0
 
@@ -146,7 +146,7 @@ class Ward:
 
     def __enter__(self) -> Self:
         self._lanes = ThreadPoolExecutor(LANES, thread_name_prefix="lane")
-        self._clean = self._lanes.submit(self._play_clean)
+        self._clean = {late: self._lanes.submit(self._play_clean, late) for late in (False, True)}
         return self
 
     def __exit__(
@@ -163,9 +163,9 @@ class Ward:
             elif one not in self._ends:
                 self._ends[one] = self._lanes.submit(self._play, one)
 
-    def clean(self) -> Clean:
-        """The batch that nothing happens to."""
-        return self._clean.result(PATIENCE)
+    def clean(self, *, late: bool = False) -> Clean:
+        """The batch that nothing happens to, with the late row or without."""
+        return self._clean[late].result(PATIENCE)
 
     def end_of(self, case: Case) -> End:
         """What came of a case."""
@@ -188,6 +188,6 @@ class Ward:
         with self._beds.bed() as bed:
             story.tell(bed, self.clean().end, *story.arguments)
 
-    def _play_clean(self) -> Clean:
+    def _play_clean(self, late: bool) -> Clean:
         with self._beds.bed(with_tables=False) as bed:
-            return Clean(*play_clean(bed, self._beds.engine))
+            return Clean(*play_clean(bed, self._beds.engine, late=late))

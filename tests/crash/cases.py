@@ -15,6 +15,7 @@ from typing import Any
 from celery import Celery
 from sqlalchemy import inspect, text
 
+from runner.core.types import Step
 from runner.simulator.config import SimulatorConfig
 from runner.simulator.server import SimulatorServer
 from runner.store.engine import Database
@@ -25,8 +26,7 @@ from tests.crash.programs import Nursery, Program
 from tests.crash.watchers import read_trace
 
 #: One row for each way that a job can go: a picture in the document, a text, a run that fails, a picture behind a link
-#: that must be asked for twice, one that takes longer than it may, and two files of which one can be there without the
-#: other. Seeds make equal pictures.
+#: that must be asked for twice, and two files of which one can be there without the other. Seeds make equal pictures.
 ROWS: tuple[Mapping[str, Any], ...] = (
     {"id": "inline", "model": "fal/h3-max", "prompt": "a paper boat", "seed": 2},
     {
@@ -36,9 +36,10 @@ ROWS: tuple[Mapping[str, Any], ...] = (
     },
     {"id": "failing", "model": "bfl/flux-2-pro", "prompt": "a tower [fail:provider_error]", "seed": 3},
     {"id": "slow", "model": "bfl/flux-2-pro", "prompt": "a bridge [slow:1]", "seed": 4},
-    {"id": "late", "model": "bfl/flux-2-pro", "prompt": "a hill [slow:300]", "seed": 6},
     {"id": "two", "model": "fal/fal-gpt-image-2", "body": {"prompt": "two cats", "seed": 5, "num_images": 2}},
 )
+#: A row that takes longer than it may. It keeps every batch waiting, so that it is only where it is needed.
+LATE: Mapping[str, Any] = {"id": "late", "model": "bfl/flux-2-pro", "prompt": "a hill [slow:300]", "seed": 6}
 MANIFEST = "rows.jsonl"
 #: Fewer than there are rows, so that jobs are let in as others leave.
 IN_FLIGHT = "3"
@@ -62,6 +63,11 @@ class Case:
     def engine(self) -> str:
         """`embedded` or `broker`."""
         return "embedded" if self.command == "run" else "broker"
+
+    @property
+    def late(self) -> bool:
+        """Whether the boundary is crossed for a late row only."""
+        return self.detail == Step.CANCEL
 
     def __str__(self) -> str:
         parts = (self.command, self.boundary, self.detail, f"{self.crossing}" if self.crossing > 1 else "")
@@ -152,7 +158,7 @@ class Bed:
         if idle:
             # It must be there to hear that it shall stop.
             until(lambda: self._is_heard() or not worker.running, "the worker answers")
-        until(lambda: self.is_finished() or not worker.running, "the batch ends")
+        worker.wait_while(lambda: not self.is_finished())
         worker.send(signal.SIGTERM)
         return worker.wait()
 
@@ -167,13 +173,19 @@ class Bed:
         return self.start(command, *OPTIONS, kill=kill, record=record).wait()
 
 
+def rows_of(late: bool) -> tuple[Mapping[str, Any], ...]:
+    """The manifest, with the late row or without."""
+    return (*ROWS, LATE) if late else ROWS
+
+
 def commands_of(engine: str) -> tuple[str, ...]:
     """What a batch takes from its manifest to its end."""
     return ("run",) if engine == "embedded" else ("submit", "worker")
 
 
-def play_clean(bed: Bed, engine: str) -> tuple[End, dict[str, list[Crossing]]]:
+def play_clean(bed: Bed, engine: str, *, late: bool) -> tuple[End, dict[str, list[Crossing]]]:
     """A batch that nothing happens to, and what each command crossed."""
+    bed.write(MANIFEST, rows_of(late))
     traces = {}
     began = time.time()
     for command in commands_of(engine):
@@ -185,6 +197,7 @@ def play_clean(bed: Bed, engine: str) -> tuple[End, dict[str, list[Crossing]]]:
 
 def play(bed: Bed, case: Case) -> End:
     """The case's command is killed and begun again; the others go on as if nothing had happened."""
+    bed.write(MANIFEST, rows_of(case.late))
     began, lost_reads = time.time(), 0
     for command in commands_of(case.engine):
         if command == case.command:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,8 @@ from typing import Any, Self
 from tests.acceptance.harness import PATIENCE, Ended
 from tests.support.programs import end
 
+#: Seconds between two looks at a database: many cases look at a time.
+LOOK = 0.15
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -49,6 +52,12 @@ class Program:
             self.close()
             raise AssertionError(f"it did not end in {seconds:.0f} s: {_text(self.err)}")
         return Ended(code, _text(self.out), _text(self.err))
+
+    def wait_while(self, going_on: Callable[[], bool], seconds: float = PATIENCE) -> None:
+        """Wait for its end, or until a look now and then says that nothing goes on any more."""
+        deadline = time.monotonic() + seconds
+        while going_on() and self._look(LOOK) is None:
+            assert time.monotonic() < deadline, f"it still goes on after {seconds:.0f} s: {_text(self.err)}"
 
     def _look(self, seconds: float) -> int | None:
         deadline = time.monotonic() + seconds

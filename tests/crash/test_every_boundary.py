@@ -51,14 +51,15 @@ def differences(end: End, clean: End) -> list[str]:
 def test_a_batch_that_nothing_happens_to_ends_without_fault(
     engine: str, ward: Ward, record_property: Callable[[str, object], None]
 ) -> None:
-    end = ward.clean().end
+    end, late = ward.clean().end, ward.clean(late=True).end
     record_property("point", "no death")
     record_property("command", commands_of(engine)[-1])
     record_property("extra_calls", 0)
     record_property("seconds", end.seconds)
-    assert end.faults == []
-    assert end.early_polls == 0
-    assert {name: (row.state, row.billed, len(row.assets), row.kept_as_file) for name, row in end.rows.items()} == {
+    assert [*end.faults, *late.faults] == []
+    assert end.early_polls + late.early_polls == 0
+    assert {name: row for name, row in late.rows.items() if name != "late"} == end.rows
+    assert {name: (row.state, row.billed, len(row.assets), row.kept_as_file) for name, row in late.rows.items()} == {
         "inline": ("succeeded", 1, 1, False),
         "text": ("succeeded", 1, 0, True),
         "failing": ("failed", 0, 0, False),
@@ -71,7 +72,7 @@ def test_a_batch_that_nothing_happens_to_ends_without_fault(
 
 @pytest.mark.parametrize("case", [parameter(case) for case in first_crossings()])
 def test_a_death_there_changes_nothing(case: Case, ward: Ward, record_property: Callable[[str, object], None]) -> None:
-    end, clean = ward.end_of(case), ward.clean().end
+    end, clean = ward.end_of(case), ward.clean(late=case.late).end
     record_property("point", f"{case.boundary} {case.detail}".strip())
     record_property("command", case.command)
     record_property("extra_calls", sum(end.calls.values()) - sum(clean.calls.values()))
@@ -81,7 +82,7 @@ def test_a_death_there_changes_nothing(case: Case, ward: Ward, record_property: 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_each_command_crosses_what_its_cases_are_made_of_and_nothing_else(engine: str, ward: Ward) -> None:
-    traces = ward.clean().traces
+    traces = ward.clean(late=True).traces
     for command in commands_of(engine):
         assert set(traces[command]) == set(crossed_by(command)), command
 
