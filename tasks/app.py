@@ -13,7 +13,7 @@ from kombu.exceptions import KombuError
 from config.celery import COLLECT_QUEUE, SUBMIT_QUEUE, celery_config, keep_logging_as_it_is
 from config.settings import Settings
 from runner.core.boundaries import reach
-from runner.core.errors import BatchError
+from runner.core.errors import BatchError, StoreError
 from runner.core.types import Step
 from runner.store.records import Wake
 from tasks.steps import STEPS, Runtime
@@ -112,7 +112,13 @@ def _register(app: Celery, step: Step, runtime: Callable[[], Runtime], publisher
     run = STEPS[step]
 
     def task(job: int, batch: str, row: int, queue_position: int | None = None) -> None:
-        publisher.publish(run(runtime(), job))
+        try:
+            wakes = run(runtime(), job)
+        except StoreError as error:
+            # Whatever was begun is owed by the database, and found when it works again.
+            _log.warning("job %s: %s", job, error.message)
+        else:
+            publisher.publish(wakes)
 
     # Celery otherwise gives the task to every application of the process, also to one that only publishes.
     app.task(task, name=TASK_NAMES[step], ignore_result=True, max_retries=0, shared=False)

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from celery import Celery, signals
 from celery.app.trace import setup_worker_optimizations
+from celery.exceptions import SecurityWarning
 from celery.utils import timer2
 from celery.worker import WorkController
 from celery.worker import state as worker_state
@@ -104,6 +105,7 @@ def assemble(
     upkeep = UpkeepStore(database, jobs)
     bury_the_dead(upkeep, host, clock())
     upkeep.set_clock_right(credential_id, clock())
+    upkeep.look_now(credential_id, clock())
     if settings.one_core:
         keep_to_one_core(sum(worker.host == host for worker in upkeep.workers()))
     sweeper = Sweeper(upkeep, worker, app.publisher, clock, only_batch, _stop_worker)
@@ -206,6 +208,8 @@ class EmbeddedEngine:
 def run_worker(settings: Settings, database: Database, credential_id: int, concurrency: int, name: str) -> int:
     """A worker in the foreground until SIGTERM or Ctrl-C; returns the exit status."""
     parts = assemble(settings, database, credential_id, concurrency)
+    # It names a flag of Celery's own command, which is not the one that was typed.
+    warnings.filterwarnings("ignore", message="You're running the worker with superuser", category=SecurityWarning)
     worker = parts.app.Worker(
         hostname=name,
         concurrency=concurrency,
@@ -216,8 +220,6 @@ def run_worker(settings: Settings, database: Database, credential_id: int, concu
         quiet=True,
         ready_callback=lambda consumer: watch_with(parts.app, consumer),
     )
-    # It names a flag of Celery's own command, which is not the one that was typed.
-    warnings.filterwarnings("ignore", message="You're running the worker with superuser", category=RuntimeWarning)
     last_calls = _LastCalls(parts)
     signals.worker_shutting_down.connect(last_calls.begin, weak=False)
     parts.sweeper.start()

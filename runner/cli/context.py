@@ -35,8 +35,11 @@ class Context:
     jobs: JobStore
     upkeep: UpkeepStore
 
-    def credential(self, *, simulated: bool) -> int:
-        """The credential in force, as the database knows it. Raises `UsageError` when there is no API key."""
+    def credential(self, *, simulated: bool, keeps_window: bool = False) -> int:
+        """The credential in force, as the database knows it. Raises `UsageError` when there is no API key.
+
+        With `keeps_window` what another command said of the window stands, unless this one was told otherwise.
+        """
         settings = self.settings
         if simulated:
             return self.batches.credential(SIMULATED, SIMULATED, settings.max_in_flight)
@@ -46,7 +49,10 @@ class Context:
                 advice="export COMFY_API_KEY=…, or try the bundled simulator with --simulate",
             )
         return self.batches.credential(
-            settings.credential_fingerprint, settings.router_base_url, settings.max_in_flight
+            settings.credential_fingerprint,
+            settings.router_base_url,
+            settings.max_in_flight,
+            keeps_window=keeps_window and "max_in_flight" not in settings.model_fields_set,
         )
 
     def check_credential(self, batch: BatchRecord) -> None:

@@ -196,7 +196,7 @@ def worker(
         from runner.cli.output import err
         from tasks.engine import run_worker
 
-        credential = context.credential(simulated=False)
+        credential = context.credential(simulated=False, keeps_window=True)
         full_name = name or f"worker-{os.getpid()}"
         full_name = full_name if "@" in full_name else f"{full_name}@{socket.gethostname()}"
         threads = concurrency or context.settings.concurrency
@@ -479,7 +479,7 @@ def _for_batch(reference: str, max_in_flight: int | None) -> Iterator[tuple[Cont
     with _offline() as context:
         simulated = context.batches.find(reference).simulated
     with _at_router(simulated, max_in_flight=max_in_flight) as context:
-        context.credential(simulated=simulated)
+        context.credential(simulated=simulated, keeps_window=True)
         yield context, context.batches.find(reference)
 
 

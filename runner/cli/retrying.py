@@ -33,7 +33,6 @@ def retry_jobs(
         before = f" {paid:,} of these jobs may have been paid for already." if paid else ""
         agree(f"{before.strip()} Start {runs} of {batch.name}?".strip())
     context.batches.move(batch.id, OutcomeKind.RETRY, chosen, time.time(), Policy(), error_types)
-    context.batches.reopen(batch.id)
     err.print(f"{runs} of {batch.name} will be sent.")
     return True
 

@@ -79,7 +79,9 @@ def html_answer() -> Response:
 def cut_answer(whole: Response) -> Response:
     """The same answer with its body cut off in the middle."""
     body = bytes(whole.body)
-    headers = [(name, value) for name, value in whole.headers.items() if name.startswith("x-comfy")]
+    headers = [
+        (name, value) for name, value in whole.headers.items() if name.startswith("x-comfy") or name == "retry-after"
+    ]
     return answer(whole.status_code, body[: len(body) // 2], "application/json", headers)
 
 

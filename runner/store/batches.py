@@ -67,6 +67,12 @@ _SELECT_LOST = {"sqlite": text(_LOST), "postgresql": text(_LOST + " FOR UPDATE")
 _EXPECT_AGAIN = text(
     "UPDATE asset SET state = 'expected', attempts = 0, error = NULL WHERE job_id = :id AND state = 'failed'"
 )
+# A finished or paused batch has jobs to do again.
+_REOPEN = text("""
+UPDATE batch SET state = 'active', finished_at = NULL, pause_reason = NULL, pause_detail = NULL, alike = 0,
+  alike_as = NULL
+WHERE id = :id AND state IN ('finished', 'paused')
+""")
 _NEW_RUN = text("""
 UPDATE job SET run = run + 1, idempotency_key = :key, first_sent_at = NULL, submitted_at = NULL, request_id = NULL,
   status_url = NULL, response_url = NULL, cancel_url = NULL, queue_position = NULL, estimate = NULL,
@@ -140,8 +146,9 @@ class BatchStore:
 
     # ---- credentials ----
 
-    def credential(self, fingerprint: str, router: str, max_in_flight: int) -> int:
-        """The id of the credential, made at first sight; its window may open up to `max_in_flight` jobs."""
+    def credential(self, fingerprint: str, router: str, max_in_flight: int, *, keeps_window: bool = False) -> int:
+        """The id of the credential, made at first sight; its window may open up to `max_in_flight` jobs, or, with
+        `keeps_window`, as far as it might before."""
         values = {"fingerprint": fingerprint, "router": router, "window": float(max_in_flight)}
         with self._database.write("credential") as connection:
             connection.execute(
@@ -152,15 +159,16 @@ class BatchStore:
                 """),
                 values,
             )
-            connection.execute(
-                text("""
+            if not keeps_window:
+                connection.execute(
+                    text("""
                 UPDATE credential SET window_max = :window,
                   window_size = CASE WHEN window_size >= window_max OR window_size > :window THEN :window
                                 ELSE window_size END
                 WHERE fingerprint = :fingerprint
                 """),
-                values,
-            )
+                    values,
+                )
             found = connection.execute(text("SELECT id FROM credential WHERE fingerprint = :fingerprint"), values)
             return int(found.scalar_one())
 
@@ -326,7 +334,8 @@ class BatchStore:
     ) -> int:
         """Apply a user's command to the batch's jobs in `states`, all in one durable transaction.
 
-        `error_types` narrows them to jobs that ended with one of these. Returns how many changed their state.
+        New runs also reopen the batch. `error_types` narrows them to jobs that ended with one of these. Returns how
+        many changed their state.
         """
         wanted = set(error_types)
         moved = 0
@@ -338,6 +347,8 @@ class BatchStore:
                 ).mappings()
                 chosen = [row for row in rows if not wanted or row["error_type"] in wanted]
                 moved += sum(self._move_one(connection, row, kind, now, policy) for row in chosen)
+            if moved and kind is OutcomeKind.RETRY:
+                connection.execute(_REOPEN, {"id": batch_id})
         return moved
 
     def _move_one(self, connection: Connection, row: RowMapping, kind: OutcomeKind, now: float, policy: Policy) -> int:
@@ -373,18 +384,6 @@ class BatchStore:
             connection.execute(_EXPECT_AGAIN, {"id": job.id})
         insert_event(connection, event_of(job, outcome, transition, now, **told))
         return 1
-
-    def reopen(self, batch_id: str) -> None:
-        """A finished or paused batch has jobs to do again."""
-        with self._database.write("reopen") as connection:
-            connection.execute(
-                text("""
-                UPDATE batch SET state = 'active', finished_at = NULL, pause_reason = NULL, pause_detail = NULL,
-                  alike = 0, alike_as = NULL
-                WHERE id = :id AND state IN ('finished', 'paused')
-                """),
-                {"id": batch_id},
-            )
 
     def pause(self, batch_id: str) -> bool:
         """Send nothing more of an active batch until it is resumed; returns whether it was active."""

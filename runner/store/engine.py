@@ -240,11 +240,20 @@ _FAULTS = frozenset(
 #: Faults that waiting does not mend: codes of SQLite and of PostgreSQL, and what does.
 _LASTING: Mapping[object, str] = {
     sqlite3.SQLITE_FULL: "free some space on the disk of the database, then resume the batch",
+    sqlite3.SQLITE_IOERR_WRITE: "look after the disk of the database: it refuses writes; then resume the batch",
     sqlite3.SQLITE_READONLY: "make the database and its folder writable for this user, then resume the batch",
     sqlite3.SQLITE_CORRUPT: "restore the database from a copy; `sqlite3 FILE .recover` may save what is left",
     sqlite3.SQLITE_NOTADB: "name another file with COMFY_BATCH_DATABASE_URL or COMFY_BATCH_HOME",
     "53100": "free some space on the disk of the database server, then resume the batch",
 }
+
+
+def _cure_of_what_lasts(fault: BaseException) -> str | None:
+    code = getattr(fault, "sqlite_errorcode", None)
+    if code is None:
+        return _LASTING.get(getattr(fault, "sqlstate", None))
+    # The lower byte is the kind, the rest says where it was met (https://sqlite.org/rescode.html).
+    return _LASTING.get(code) or _LASTING.get(code & 0xFF)
 
 
 @contextmanager
@@ -259,7 +268,7 @@ def _translated(url: URL) -> Iterator[None]:
             raise
         where = url.render_as_string(hide_password=True)
         said = str(fault).strip().partition("\n")[0] or type(fault).__name__
-        advice = _LASTING.get(getattr(fault, "sqlite_errorcode", None) or getattr(fault, "sqlstate", None))
+        advice = _cure_of_what_lasts(fault)
         raise StoreError(
             f"the database {where} does not work: {said}",
             advice=advice or "comfy-batch doctor",

@@ -18,11 +18,13 @@ from runner.store.records import Wake
 WORKER_TIMEOUT = 8.0
 #: Clocks of two machines are not further apart than this, in seconds; a time beyond it is of a clock that was put back.
 CLOCKS_APART = 60.0
+#: A message that may have been lost is sent again after so many seconds at the latest.
+LONGEST_PATIENCE = 60.0
 #: Messages of one sweep: enough for any window, bounded for any accident.
 SWEEP_LIMIT = 1000
 
 _DUE = """
-SELECT j.id, j.step, j.batch_id, j.row, j.queue_position FROM job j
+SELECT j.id, j.step, j.batch_id, j.row, j.queue_position, j.due_at FROM job j
 JOIN credential c ON c.id = j.credential_id
 WHERE j.credential_id = :credential AND j.wake_at <= :now AND j.step IS NOT NULL
   AND (j.claim_token IS NULL OR j.claim_until <= :now)
@@ -52,6 +54,10 @@ _DEAD_CLAIMS = Sql(f"""
 UPDATE job SET {_FREED}
 WHERE claim_owner IS NOT NULL AND claim_owner NOT IN (SELECT id FROM worker WHERE {_LIVE})
 """)  # noqa: S608  # a constant
+_LOOK_NOW = text("""
+UPDATE job SET wake_at = :now
+WHERE credential_id = :id AND wake_at > :now AND due_at <= :now AND step IS NOT NULL AND claim_token IS NULL
+""")
 _SET_RIGHT = text("""
 UPDATE job SET due_at = :now + (due_at - decided_at), decided_at = :now,
   wake_at = CASE WHEN wake_at IS NULL THEN NULL ELSE :now + (due_at - decided_at) END
@@ -85,6 +91,11 @@ class WorkerInfo:
     host: str
     pid: int
     concurrency: int
+
+
+def _patience(overdue: float) -> float:
+    """Seconds until a message is sent once more: the longer the others were not heard, the fewer are added to them."""
+    return min(max(2 * GRACE, overdue), LONGEST_PATIENCE)
 
 
 class UpkeepStore:
@@ -154,6 +165,11 @@ class UpkeepStore:
             for statement in (_SET_RIGHT, _SET_COOLING_RIGHT, _SET_PACE_RIGHT):
                 connection.execute(statement, values)
 
+    def look_now(self, credential_id: int, now: float) -> None:
+        """A worker begins, perhaps since none was left: what is due need not wait for the messages of before."""
+        with self._database.write("look now") as connection:
+            connection.execute(_LOOK_NOW, {"id": credential_id, "now": now})
+
     def sweep(self, credential_id: int, now: float, *, bury: bool = True) -> list[Wake]:
         """Free the claims of dead workers, let jobs into the window, and find every job whose message is missing.
 
@@ -166,7 +182,7 @@ class UpkeepStore:
             only = self._jobs.only_batch
             withdraw_unsent(hot, credential_id, only, now)
             due = hot.rows(_SELECT_DUE, {"credential": credential_id, "now": now, "most": SWEEP_LIMIT, "only": only})
-            hot.run_many(_WOKEN, [{"id": job["id"], "wake": now + 2 * GRACE} for job in due])
+            hot.run_many(_WOKEN, [{"id": job["id"], "wake": now + _patience(now - job["due_at"])} for job in due])
             wakes = [self._wake(job) for job in due]
             credential = lock_credential(hot, credential_id)
             wakes.extend(admit_within(hot, credential, now, self._jobs.batch_name, only))

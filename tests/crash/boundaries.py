@@ -21,7 +21,6 @@ _TRANSACTIONS = frozenset({"write", "hot_write"})
 ELSEWHERE = {
     "discard rows": "only after a death in mid-manifest: a manifest that was half read",
     "discard batch": "only for a manifest with faults: a faulty manifest",
-    "reopen": "only by `retry`",
     "pause": "only by `pause`",
     "cancel batch": "only by `cancel`",
     "cancel jobs": "only by `cancel`",

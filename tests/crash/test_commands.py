@@ -146,7 +146,7 @@ def retry_twice(bed: Bed, clean: End, boundary: str, transaction: str) -> None:
     assert count(bed, "SELECT count(*) FROM job WHERE wake_at IS NOT NULL OR claim_token IS NOT NULL") == 0
 
 
-@stories(retry_twice, "reopen", chaos=("command", "unblock"))
+@stories(retry_twice, "command", chaos=("unblock",))
 def test_a_retry_that_dies_has_decided_on_one_new_run_or_on_none(story: Story, ward: Ward) -> None:
     ward.hear(story)
 

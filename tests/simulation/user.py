@@ -69,7 +69,6 @@ class User:
             self.retries.update(chosen)
             if chosen:
                 self._batches.move(batch, OutcomeKind.RETRY, states, now, self._policy)
-                self._batches.reopen(batch)
                 self._batches.unblock(self.credential)
         else:
             world.tell("user", f"resumes {batch[-1]}")

@@ -251,3 +251,10 @@ def test_many_sweepers_at_once_do_not_overfill_the_window(stores: Stores) -> Non
         woken = [wake.job_id for wakes in pool.map(lambda _: admit(stores, seeded), range(16)) for wake in wakes]
     assert sorted(woken) == list(seeded.jobs[:7])
     assert in_flight(stores) == 7
+
+
+def test_a_command_that_was_told_nothing_of_the_window_keeps_it(stores: Stores) -> None:
+    stores.batches.credential("fingerprint", "https://router.invalid", 8)
+    stores.batches.credential("fingerprint", "https://router.invalid", 100, keeps_window=True)
+    found = row_of(stores.database, "credential")
+    assert (found["window_max"], found["window_size"]) == (8, 8.0)

@@ -368,7 +368,6 @@ class TestRetry:
     def test_a_reopened_batch_sends_them_again_and_ends_again(self, stores: Stores, seeded: Seeded) -> None:
         assert batch(stores, seeded).state is BatchState.FINISHED
         self.retry(stores, seeded)
-        stores.batches.reopen(seeded.batch.id)
         now = START + HOUR
         assert {wake.job_id for wake in admit(stores, seeded, now)} == set(seeded.jobs[:2])
         for job_id in seeded.jobs[:2]:
@@ -419,7 +418,6 @@ class TestRetry:
         admit(stores, seeded)
         fail(stores, seeded.jobs[0])
         assert self.retry(stores, seeded) == 1
-        stores.batches.reopen(seeded.batch.id)
         admit(stores, seeded, START + HOUR)
         submit_and_accept(stores, seeded.jobs[0], START + HOUR)
         assert self.retry(stores, seeded) == 0

@@ -119,7 +119,6 @@ def test_a_new_run_may_be_cancelled_anew(stores: Stores) -> None:
     do(stores, seeded.jobs[0], Step.CANCEL, ASKED, START)
     do(stores, seeded.jobs[0], Step.COLLECT, CANCELLED, START + 10)
     stores.batches.move(seeded.batch.id, OutcomeKind.RETRY, [JobState.CANCELLED], START + 20, Policy())
-    stores.batches.reopen(seeded.batch.id)
     assert job(stores, seeded.jobs[0])["cancel_asked_at"] is None
 
 
