@@ -119,6 +119,13 @@ def test_unreadable_answer(start: Any, fault: str) -> None:
         broken.json()
 
 
+def test_a_wait_is_named_by_an_answer_that_is_cut_off_too(start: Any) -> None:
+    bench = faulty(start, "read_cut_json=1", duration=10.0)
+    cut = bench.get(bench.submit("k1").json()["response_url"])
+    assert cut.status_code == 202
+    assert int(cut.headers["retry-after"]) > 0
+
+
 @pytest.mark.parametrize("text", ["Wed, 21 Oct 2026 07:28:00 GMT", "0.5", "0", "-5", "nan", "9999999999", ""])
 def test_retry_after_verbatim(start: Any, text: str) -> None:
     bench = faulty(start, duration=10.0)

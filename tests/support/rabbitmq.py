@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -33,17 +35,28 @@ def rabbitmq_url() -> Iterator[str]:
         yield given
         _empty(given)
         return
-    if shutil.which("rabbitmq-server") is None:
+    program = _program()
+    if program is None:
         not_tested("RabbitMQ", f"{VARIABLE} is not set, none answers on port 5672, and no rabbitmq-server was found")
-    yield from _own()
+    yield from _own(program)
 
 
-def _own() -> Iterator[str]:
+def _program() -> str | None:
+    # The command of some packages lets only the user of the system's own server run it, and hides what it says.
+    return shutil.which("rabbitmq-server", path="/usr/lib/rabbitmq/bin") or shutil.which("rabbitmq-server")
+
+
+def _own(program: str) -> Iterator[str]:
     port = free_port()
     url = f"amqp://guest:guest@127.0.0.1:{port}//"
     with tempfile.TemporaryDirectory(prefix="cb-rabbitmq-") as folder:
+        settings = Path(folder) / "rabbitmq.conf"
+        settings.write_text(f"listeners.tcp.default = 127.0.0.1:{port}\n", encoding="utf-8")
         environment = os.environ | {
             "HOME": folder,
+            # The system's own server may have settings for all, among them its port and its name.
+            "RABBITMQ_CONFIG_FILE": str(settings),
+            "RABBITMQ_CONF_ENV_FILE": str(Path(folder) / "none"),
             "RABBITMQ_NODENAME": f"cb{port}@localhost",
             "RABBITMQ_NODE_PORT": str(port),
             "RABBITMQ_DIST_PORT": str(free_port()),
@@ -52,7 +65,12 @@ def _own() -> Iterator[str]:
             "RABBITMQ_PID_FILE": str(Path(folder) / "pid"),
         }
         process = subprocess.Popen(
-            ["rabbitmq-server"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [program],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         try:
             deadline = time.monotonic() + PATIENCE
@@ -62,6 +80,9 @@ def _own() -> Iterator[str]:
             yield url
         finally:
             end(process)
+            # What was started is a script; the server that it started may outlive it.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _answers(url: str) -> bool:
