@@ -9,17 +9,17 @@ from sqlalchemy import text
 from runner.core.types import OutcomeKind
 from runner.store.engine import Database
 
-# Each kind of fault comes at every so many calls of its group, so that together they spoil about one call in five.
-# None of them may come so often to one row that its tries are used up, and none asks for the user: those that pause a
-# batch, and links that are dead for good, are told of elsewhere.
+# Each kind of fault comes at every so many calls of its group, so that together they spoil about one call in five, and
+# fewer of the submits, which have the fewest tries. None asks for the user: faults that pause a batch, and links that
+# are dead for good, have tests of their own.
 _EVERY: dict[str, tuple[int, int]] = {
-    **dict.fromkeys(("drop_before_accept", "drop_after_accept", "submit_cut_json"), (24, 34)),
-    **dict.fromkeys(("submit_500", "submit_502", "submit_504", "submit_html"), (34, 48)),
-    **dict.fromkeys(("deadline_exceeded", "key_busy"), (34, 48)),
+    **dict.fromkeys(("drop_before_accept", "drop_after_accept", "submit_cut_json"), (40, 56)),
+    **dict.fromkeys(("submit_500", "submit_502", "submit_504", "submit_html"), (56, 80)),
+    **dict.fromkeys(("deadline_exceeded", "key_busy"), (56, 80)),
     **dict.fromkeys(("concurrency_limit", "backlog_full"), (100, 140)),
-    **dict.fromkeys(("read_drop", "read_500", "read_502", "read_504", "read_html", "read_cut_json"), (24, 36)),
+    **dict.fromkeys(("read_drop", "read_500", "read_502", "read_504", "read_html", "read_cut_json"), (20, 28)),
     "request_not_found": (90, 120),
-    **dict.fromkeys(("media_500", "media_drop", "media_truncated"), (10, 15)),
+    **dict.fromkeys(("media_500", "media_drop", "media_truncated"), (10, 14)),
     **dict.fromkeys(("unavailable", "unavailable_bare"), (90, 120)),
     # Everybody waits for two seconds each time.
     "rate_limited": (250, 350),
