@@ -112,8 +112,10 @@ def _register(app: Celery, step: Step, runtime: Callable[[], Runtime], publisher
     run = STEPS[step]
 
     def task(job: int, batch: str, row: int, queue_position: int | None = None) -> None:
+        mine = runtime()
         try:
-            wakes = run(runtime(), job)
+            with mine.acting.on(job):
+                wakes = run(mine, job)
         except StoreError as error:
             # Whatever was begun is owed by the database, and found when it works again.
             _log.warning("job %s: %s", job, error.message)

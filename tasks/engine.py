@@ -32,7 +32,7 @@ from runner.store.upkeep import UpkeepStore, WorkerInfo
 from tasks.app import build_app, watch_with
 from tasks.clock import SteadyClock
 from tasks.pacing import FirstRead
-from tasks.processes import is_running, leave
+from tasks.processes import is_running, leave, leave_behind
 from tasks.steps import Runtime
 from tasks.upkeep import Sweeper, join
 
@@ -108,7 +108,7 @@ def assemble(
     upkeep.look_now(credential_id, clock())
     if settings.one_core:
         keep_to_one_core(sum(worker.host == host for worker in upkeep.workers()))
-    sweeper = Sweeper(upkeep, worker, app.publisher, clock, only_batch, _stop_worker)
+    sweeper = Sweeper(upkeep, worker, app.publisher, clock, only_batch, runtime.acting, _stop_worker)
     return Parts(app, runtime, sweeper, router, media)
 
 
@@ -201,6 +201,8 @@ class EmbeddedEngine:
         # for a job that does not exist.
         self.parts.app.publisher.publish([Wake(0, Step.STATUS, "", 0)] * 2)
         join(self._thread, LAST_CALLS, meanwhile=self._wake_timer)
+        if self._thread.is_alive():
+            leave_behind()
         self.parts.sweeper.stop()
         self.parts.close()
 

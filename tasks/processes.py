@@ -19,10 +19,17 @@ def is_running(pid: int) -> bool:
     return True
 
 
+_left_behind = threading.Event()
+
+
+def leave_behind() -> None:
+    """Threads of this process still make calls, and nobody waits for them any more."""
+    _left_behind.set()
+
+
 def is_busy() -> bool:
-    """Whether threads of this process still make calls, which Python would wait for at its end."""
-    here = threading.current_thread()
-    return any(thread is not here and not thread.daemon for thread in threading.enumerate())
+    """Whether there are such threads: Python would wait for them at its end, daemons or not."""
+    return _left_behind.is_set()
 
 
 def leave(status: int) -> NoReturn:

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,6 +35,7 @@ from runner.core.wire import (
 from runner.router.media import MediaInterrupted, MediaReply
 from runner.store.jobs import JobStore
 from runner.store.records import AssetRecord, Claim, NewResult, SavedAsset, Wake
+from tasks.acting import Acting
 from tasks.pacing import FirstRead
 
 _log = logging.getLogger("comfy_batch.steps")
@@ -83,6 +84,7 @@ class Runtime:
     sinks: dict[str, AssetSink]
     #: Calls to the Router that all workers of the credential together may make in a second; `None` for any number.
     calls_per_second: float | None = None
+    acting: Acting = field(default_factory=Acting)
 
     def sink(self, claim: Claim) -> AssetSink:
         """Where the media of the claim's batch go."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Protocol
 
 from runner.core.errors import StoreError
 from runner.store.records import Wake
-from runner.store.upkeep import WORKER_TIMEOUT, UpkeepStore, WorkerInfo
+from runner.store.upkeep import WORKER_TIMEOUT, HeldClaim, UpkeepStore, WorkerInfo
 
 _log = logging.getLogger("comfy_batch.upkeep")
 
@@ -46,6 +46,7 @@ class Sweeper:
         publisher: Publishes,
         clock: Callable[[], float],
         only_batch: str | None = None,
+        acting: Container[int] | None = None,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
@@ -53,6 +54,7 @@ class Sweeper:
         self._publisher = publisher
         self._clock = clock
         # Who sends one batch only would not find what the others owe.
+        self._acting = acting
         self._lease = f"sweep:{worker.credential_id}" + (f":{only_batch}" if only_batch else "")
         self._last_tick: float | None = None
         #: Before then nobody is taken for dead.
@@ -66,7 +68,7 @@ class Sweeper:
     def tick(self) -> int:
         """One look; returns how many messages were sent."""
         now = self._clock()
-        self._store.seen(self._worker, now)
+        self._store.seen(self._worker, now, self._forgotten())
         if self._last_tick is not None and now - self._last_tick > WORKER_TIMEOUT / 2:
             # The database was away, or this machine asleep: the others could not show themselves either.
             self._patient_until = now + WORKER_TIMEOUT
@@ -75,6 +77,13 @@ class Sweeper:
             return 0
         bury = now >= self._patient_until
         return self._publisher.publish(self._store.sweep(self._worker.credential_id, now, bury=bury))
+
+    def _forgotten(self) -> list[HeldClaim]:
+        """This worker's claims that none of its threads acts on: a fault of the database made it forget them."""
+        if self._acting is None:
+            return []
+        # The threads are looked at after the claims: what was claimed since is not among these.
+        return [claim for claim in self._store.claims_of(self._worker.id) if claim.job_id not in self._acting]
 
     def start(self) -> None:
         """Look now, so that the worker is known, and then every `INTERVAL` seconds until `stop`."""

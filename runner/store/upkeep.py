@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import text
@@ -71,6 +72,7 @@ _SET_PACE_RIGHT = text("UPDATE credential SET paced_until = :now WHERE id = :id 
 _DROP_LEASES = text("DELETE FROM lease WHERE holder = :id")
 _FORGET_WORKER = Sql("DELETE FROM worker WHERE id = :id")
 _RELEASE_CLAIMS = text(f"UPDATE job SET {_FREED} WHERE claim_owner = :id")  # noqa: S608  # a constant
+_FREE_CLAIM = text(f"UPDATE job SET {_FREED} WHERE id = :id AND claim_token = :token")  # noqa: S608  # a constant
 _TAKE_LEASE = text("""
 INSERT INTO lease (name, holder, until) VALUES (:name, :holder, :until)
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
@@ -80,6 +82,14 @@ _DROP_LEASE = text("DELETE FROM lease WHERE name = :name AND holder = :holder")
 _OPEN_BATCHES = Sql("""
 SELECT id, state FROM batch WHERE credential_id = :id AND state IN ('active', 'cancelling') AND total IS NOT NULL
 """)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldClaim:
+    """A claim that stands."""
+
+    job_id: int
+    token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +133,8 @@ class UpkeepStore:
         with self._database.write("drop lease") as connection:
             connection.execute(_DROP_LEASE, {"name": name, "holder": holder})
 
-    def seen(self, worker: WorkerInfo, now: float) -> None:
-        """Note that the worker is alive."""
+    def seen(self, worker: WorkerInfo, now: float, forgotten: Sequence[HeldClaim] = ()) -> None:
+        """Note that the worker is alive, and free those of its claims that it has forgotten, if they still stand."""
         values = {
             "id": worker.id,
             "credential_id": worker.credential_id,
@@ -135,6 +145,8 @@ class UpkeepStore:
         }
         with self._database.write("seen") as connection:
             connection.execute(_SEEN, values)
+            for claim in forgotten:
+                connection.execute(_FREE_CLAIM, {"id": claim.job_id, "token": claim.token, "now": now})
 
     def gone(self, worker_id: str, now: float) -> None:
         """The worker has stopped: its claims and its leases are free at once."""
@@ -164,6 +176,14 @@ class UpkeepStore:
         with self._database.write("set clock right") as connection:
             for statement in (_SET_RIGHT, _SET_COOLING_RIGHT, _SET_PACE_RIGHT):
                 connection.execute(statement, values)
+
+    def claims_of(self, worker_id: str) -> list[HeldClaim]:
+        """The claims that stand under a worker's name."""
+        with self._database.read() as connection:
+            found = connection.execute(
+                text("SELECT id, claim_token FROM job WHERE claim_owner = :id"), {"id": worker_id}
+            )
+            return [HeldClaim(row[0], row[1]) for row in found]
 
     def look_now(self, credential_id: int, now: float) -> None:
         """A worker begins, perhaps since none was left: what is due need not wait for the messages of before."""

@@ -12,13 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import load_settings
-from runner.core.types import Step
 from runner.store.engine import Database
-from runner.store.records import Wake
-from tasks.app import build_client
 from tests.acceptance.harness import (
-    API_KEY,
     Bench,
     Program,
     Router,
@@ -78,6 +73,7 @@ class TestBrokers:
             client.config_set("maxmemory", "0")
         assert_ends_well(bench, router, 40, workers[0])
 
+    @pytest.mark.chaos
     def test_a_frozen_one_goes_on_where_it_was(self, bench: Bench, own_redis: RedisServer) -> None:
         router, workers = begin(bench, own_redis.url, 40)
         router.until_calls("media", 8, workers[0])
@@ -88,36 +84,7 @@ class TestBrokers:
         own_redis.thaw()
         assert_ends_well(bench, router, 40, workers[0])
 
-    def test_the_broker_holds_as_many_messages_as_the_window_has_places_however_large_the_batch_is(
-        self, bench: Bench, own_redis: RedisServer
-    ) -> None:
-        bench.environment["COMFY_BATCH_BROKER_URL"] = own_redis.url
-        router = bench.router(duration=60.0)
-        submitted = bench.do("submit", bench.write("cats.csv", csv_of(5000)), "--max-in-flight", "20")
-        assert submitted.code == 0, submitted.err
-        worker = bench.start("worker", "--concurrency", "4")
-        router.until_calls("submit", 20, worker)
-        with own_redis.client() as client:
-            queued = sum(int(client.llen(name)) for name in ("comfy-submit", "comfy-collect"))
-            assert queued <= 40
-        assert router.runs() == 20
-
-    def test_every_message_three_times_is_one_submit_and_one_download(
-        self, bench: Bench, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        bench.environment["COMFY_BATCH_BROKER_URL"] = own_redis.url
-        router = bench.router(duration=0.2)
-        submitted = bench.do("submit", bench.write("cats.csv", csv_of(12)))
-        assert submitted.code == 0, submitted.err
-        monkeypatch.setenv("COMFY_BATCH_BROKER_URL", own_redis.url)
-        publisher = build_client(load_settings(api_key=API_KEY)).publisher
-        steps = [Step.SUBMIT, Step.COLLECT, Step.FETCH]
-        wakes = [Wake(job, step, "cats", job, delay) for job in range(1, 13) for step in steps for delay in (0.0, 0.5)]
-        assert publisher.publish(wakes) == len(wakes)
-        worker = bench.start("worker")
-        assert_ends_well(bench, router, 12, worker)
-        assert router.calls("media") == 12
-
+    @pytest.mark.chaos
     def test_with_acknowledgements_a_killed_workers_jobs_do_not_wait_for_them(
         self, bench: Bench, own_redis: RedisServer
     ) -> None:
@@ -242,8 +209,15 @@ main()
 
 
 class TestStopping:
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-    @pytest.mark.parametrize("slow", ["slow", "slow_media"])
+    @pytest.mark.parametrize(
+        ("number", "slow"),
+        [
+            pytest.param(signal.SIGINT, "slow", id="SIGINT in a call"),
+            pytest.param(signal.SIGTERM, "slow_media", id="SIGTERM in a download"),
+            pytest.param(signal.SIGTERM, "slow", id="SIGTERM in a call", marks=pytest.mark.chaos),
+            pytest.param(signal.SIGINT, "slow_media", id="SIGINT in a download", marks=pytest.mark.chaos),
+        ],
+    )
     def test_run_leaves_within_ten_seconds_whatever_it_waits_for(
         self, bench: Bench, number: signal.Signals, slow: str
     ) -> None:

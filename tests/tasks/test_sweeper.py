@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -10,7 +10,8 @@ from runner.core.errors import StoreError
 from runner.core.types import Step
 from runner.store.engine import Database
 from runner.store.records import Wake
-from runner.store.upkeep import WORKER_TIMEOUT, UpkeepStore, WorkerInfo
+from runner.store.upkeep import WORKER_TIMEOUT, HeldClaim, UpkeepStore, WorkerInfo
+from tasks.acting import Acting
 from tasks.upkeep import INTERVAL, LEASE, Sweeper
 from tests.support.fakes import START, Clock, Stores, admit, job, open_stores, seed_batch, take
 
@@ -83,6 +84,22 @@ def test_after_an_outage_the_others_have_time_to_show_themselves(stores: Stores,
     assert job(stores, seeded.jobs[0])["claim_owner"] is None
 
 
+def test_a_claim_of_its_own_that_no_thread_acts_on_is_freed(stores: Stores, clock: Clock) -> None:
+    seeded, acting, outbox = seed_batch(stores, 2), Acting(), Outbox()
+    worker = WorkerInfo("worker-1", 1, "host", 42, 8)
+    me = Sweeper(stores.upkeep, worker, outbox, clock, acting=acting)
+    me.tick()
+    for job_id in seeded.jobs:
+        take(stores, job_id, Step.SUBMIT, owner="worker-1", lease=1000)
+    with acting.on(seeded.jobs[0]):
+        me.tick()
+    assert job(stores, seeded.jobs[0])["claim_owner"] == "worker-1"
+    forgotten = job(stores, seeded.jobs[1])
+    # It may have been sent before it was forgotten.
+    assert (forgotten["claim_owner"], forgotten["charge"]) == (None, "possible")
+    assert [wake.job_id for wake in outbox.wakes[-1:]] == [seeded.jobs[1]]
+
+
 class Failing(UpkeepStore):
     """A store whose database is at fault."""
 
@@ -90,7 +107,7 @@ class Failing(UpkeepStore):
         super().__init__(stores.database, stores.jobs)
         self._error = error
 
-    def seen(self, worker: WorkerInfo, now: float) -> None:
+    def seen(self, worker: WorkerInfo, now: float, forgotten: Sequence[HeldClaim] = ()) -> None:
         raise self._error
 
 
