@@ -45,7 +45,8 @@ check: lint types test ## Style, types and tests
 
 chaos: setup-dev ## Kill, flush and break everything, and count what was billed; takes some minutes
 	$(BIN)/python -m tests.simulation --seeds 3000 --jobs 2
-	$(BIN)/python -m pytest -m chaos tests
+	$(BIN)/python -m pytest -m "chaos or not chaos" tests/crash
+	$(BIN)/python -m pytest -m chaos tests/acceptance
 	$(BIN)/python -m tests.chaos
 
 bench: setup-dev ## Measure against a plain script over the official SDK
