@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
-from runner.core.types import BatchState, Step
+from runner.core.types import BatchState, Policy, Step
 from runner.store.admission import admit_within, finish_batch, lock_credential, withdraw_unsent
 from runner.store.cancelling import cancel_open_jobs
 from runner.store.engine import Database
@@ -21,6 +21,10 @@ WORKER_TIMEOUT = 8.0
 CLOCKS_APART = 60.0
 #: A message that may have been lost is sent again after so many seconds at the latest.
 LONGEST_PATIENCE = 60.0
+#: How long a read is left alone whose answer was lost with the worker that got it, in seconds. The Router may have
+#: named a wait in it (contract: `RouterQueuePollAfterHeader`), and an early read learns nothing.
+SHORTEST_WAIT = Policy().poll_interval
+LONGEST_WAIT = 60.0
 #: Messages of one sweep: enough for any window, bounded for any accident.
 SWEEP_LIMIT = 1000
 
@@ -46,9 +50,18 @@ ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
 _WORKER = "id, credential_id, host, pid, concurrency"
 _LIVE = "seen_at >= :before AND seen_at <= :ahead"
 _DEAD = Sql(f"SELECT id FROM worker WHERE NOT ({_LIVE})")  # noqa: S608  # a constant
-# Who held it may have sent the key, and had no time to say so.
-_FREED = """
-claim_token = NULL, claim_owner = NULL, claim_until = NULL, wake_at = :now,
+# The wait that the lost answer named is not known: as long as the one before, within bounds.
+_WAIT_AGAIN = f"""
+CASE WHEN due_at - decided_at > {SHORTEST_WAIT} AND due_at - decided_at < {LONGEST_WAIT} THEN due_at - decided_at
+  WHEN due_at - decided_at >= {LONGEST_WAIT} THEN {LONGEST_WAIT} ELSE {SHORTEST_WAIT} END
+"""
+# Who held it may have sent the key, or read an answer, and had no time to say so.
+_ANSWERED = "step IN ('collect', 'status') AND claim_until > :now"
+_FREED = f"""
+claim_token = NULL, claim_owner = NULL, claim_until = NULL,
+  wake_at = CASE WHEN {_ANSWERED} THEN :now + {_WAIT_AGAIN} ELSE :now END,
+  due_at = CASE WHEN {_ANSWERED} THEN :now + {_WAIT_AGAIN} ELSE due_at END,
+  decided_at = CASE WHEN {_ANSWERED} THEN :now ELSE decided_at END,
   charge = CASE WHEN step = 'submit' AND charge = 'unbilled' THEN 'possible' ELSE charge END
 """
 _DEAD_CLAIMS = Sql(f"""

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from runner.core.types import JobState, MediaSource, Outcome, OutcomeKind, Step
 from runner.store.engine import Database
 from runner.store.jobs import GRACE
-from runner.store.upkeep import WORKER_TIMEOUT, WorkerInfo
+from runner.store.upkeep import LONGEST_WAIT, SHORTEST_WAIT, WORKER_TIMEOUT, WorkerInfo
 from tests.support.fakes import (
     START,
     Stores,
@@ -165,6 +165,38 @@ class TestDeadWorkers:
         assert job(stores, seeded.jobs[1])["claim_token"] == mine.token
         assert stores.upkeep.take_lease("sweep", "worker-2", START + 1, 5)
         assert stores.upkeep.workers() == []
+
+    @pytest.mark.parametrize(("named", "waits"), [(1.0, SHORTEST_WAIT), (7.0, 7.0), (300.0, LONGEST_WAIT)])
+    def test_a_read_whose_answer_may_be_lost_is_repeated_after_the_wait_of_before(
+        self, stores: Stores, named: float, waits: float
+    ) -> None:
+        seeded = seed_batch(stores, 1)
+        admit(stores, seeded)
+        submit_and_accept(stores, seeded.jobs[0])
+        do(
+            stores,
+            seeded.jobs[0],
+            Step.COLLECT,
+            Outcome(OutcomeKind.NOT_READY, status="IN_PROGRESS", retry_after=named),
+        )
+        read = START + named
+        take(stores, seeded.jobs[0], Step.COLLECT, read)
+        # When the process dies, the Router may have named such a wait once more.
+        died = read + 0.5
+        stores.upkeep.gone("worker-1", died)
+        assert admit(stores, seeded, died + waits - 0.1) == []
+        (wake,) = admit(stores, seeded, died + waits)
+        assert (wake.job_id, wake.step) == (seeded.jobs[0], Step.COLLECT)
+        take(stores, seeded.jobs[0], Step.COLLECT, died + waits)
+
+    def test_after_a_week_a_read_is_repeated_at_once(self, stores: Stores) -> None:
+        seeded = seed_batch(stores, 1)
+        admit(stores, seeded)
+        submit_and_accept(stores, seeded.jobs[0])
+        take(stores, seeded.jobs[0], Step.COLLECT)
+        week = START + 7 * 86_400
+        stores.upkeep.gone("worker-1", week)
+        take(stores, seeded.jobs[0], Step.COLLECT, week)
 
     def test_only_workers_seen_lately_count_as_alive(self, stores: Stores) -> None:
         seeded = seed_batch(stores, 1)
