@@ -108,8 +108,7 @@ def submit(runtime: Runtime, job_id: int) -> list[Wake]:
         return _early(claim)
     if key_expired(claim.job, runtime.clock(), runtime.policy):
         return _apply(runtime, claim, Outcome(OutcomeKind.KEY_EXPIRED))
-    body = runtime.jobs.body(job_id)
-    request = submit_request(runtime.router.base_url, claim.model, claim.idempotency_key, body)
+    request = submit_request(runtime.router.base_url, claim.model, claim.idempotency_key, claim.body, query=claim.query)
     outcome = outcome_of_submit(_exchange(runtime, claim, request), runtime.clock())
     if outcome.kind is OutcomeKind.ACCEPTED:
         # The answer names no time to ask again, so that is ours to choose.

@@ -24,6 +24,7 @@ from runner.cli.output import err
 from runner.core.errors import Interrupted, ManifestError, Problem, UsageError
 from runner.core.inputs import InputFields, input_fields_from_schema
 from runner.core.manifest import JobSpec, ManifestOptions, ReadReport, read_manifest
+from runner.core.queryparams import NOTHING_SAID, QueryParameters
 from runner.core.template import Template
 from runner.router.catalog import Exchange, NoSuchModel, look_up_model
 from runner.store.batches import BatchRecord, NewBatch, NewJob
@@ -54,6 +55,8 @@ class Intake:
     encoding: str | None = None
     new: bool = False
     simulated: bool = False
+    #: For rows that say nothing of their own.
+    query: QueryParameters = NOTHING_SAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,7 @@ class _Reading:
             template=template,
             delimiter=intake.delimiter,
             encoding=intake.encoding,
+            query=intake.query,
         )
 
     def jobs(self, file: BinaryIO) -> Iterator[NewJob]:
@@ -219,7 +223,7 @@ class _Reading:
 
 
 def _new_job(spec: JobSpec) -> NewJob:
-    return NewJob(spec.row, spec.custom_id, spec.model, spec.body, spec.columns)
+    return NewJob(spec.row, spec.custom_id, spec.model, spec.body, spec.columns, spec.query)
 
 
 def _write(context: Context, batch: NewBatch, reading: _Reading, file: BinaryIO, tell: Callable[[int], None]) -> int:
@@ -363,5 +367,7 @@ def _fingerprint(file: BinaryIO, intake: Intake, template: bytes) -> str:
         intake.delimiter,
         intake.encoding or "",
         SIMULATED if intake.simulated else "",
+        # Where nothing is said the batches of earlier versions are found.
+        *filter(None, (intake.query.query,)),
     )
     return sha256("\n".join(parts).encode()).hexdigest()

@@ -16,6 +16,7 @@ from runner import __version__
 if TYPE_CHECKING:
     from runner.cli.context import Context
     from runner.cli.intake import Intake, Taken
+    from runner.core.queryparams import QueryParameters
     from runner.store.batches import BatchRecord
 
 app = typer.Typer(
@@ -59,6 +60,21 @@ Wait = Annotated[
     typer.Option("--wait", metavar="SECONDS", min=0, help="Stop watching after so long; the batch stays as it is."),
 ]
 
+ModelProvider = Annotated[
+    str | None,
+    typer.Option("--model-provider", metavar="NAME", help="Another provider is to serve the model, such as fal."),
+]
+StrictMode = Annotated[
+    bool | None,
+    typer.Option("--strict-mode/--no-strict-mode", help="Bodies are in that provider's own form already."),
+]
+RejectUnknownFields = Annotated[
+    bool | None,
+    typer.Option(
+        "--reject-unknown-fields/--no-reject-unknown-fields",
+        help="The Router refuses a body with fields that the model's schema does not have.",
+    ),
+]
 CancelAfter = Annotated[
     float | None,
     typer.Option(
@@ -112,6 +128,9 @@ def run(
     delimiter: Delimiter = ",",
     encoding: Encoding = None,
     new: New = False,
+    model_provider: ModelProvider = None,
+    strict_mode: StrictMode = None,
+    reject_unknown_fields: RejectUnknownFields = None,
     cancel_after: CancelAfter = None,
     wait: Wait = None,
     simulate: Simulate = False,
@@ -127,7 +146,8 @@ def run(
     """
     from runner.cli.intake import Intake
 
-    intake = Intake(manifest, model, template, name, output, _delimiter(delimiter), encoding, new, simulate)
+    query = _query(model_provider, strict_mode, reject_unknown_fields)
+    intake = Intake(manifest, model, template, name, output, _delimiter(delimiter), encoding, new, simulate, query)
     with reporting(as_json=as_json), _at_router(simulate, max_in_flight=max_in_flight) as context:
         from runner.cli.running import nothing_to_do, put_to_work, work
         from runner.core.types import BatchState
@@ -152,13 +172,17 @@ def submit(
     delimiter: Delimiter = ",",
     encoding: Encoding = None,
     new: New = False,
+    model_provider: ModelProvider = None,
+    strict_mode: StrictMode = None,
+    reject_unknown_fields: RejectUnknownFields = None,
     cancel_after: CancelAfter = None,
     as_json: Json = False,
 ) -> None:
     """Create or resume the batch of MANIFEST for workers that run elsewhere, and return at once."""
     from runner.cli.intake import Intake
 
-    intake = Intake(manifest, model, template, name, output, _delimiter(delimiter), encoding, new)
+    query = _query(model_provider, strict_mode, reject_unknown_fields)
+    intake = Intake(manifest, model, template, name, output, _delimiter(delimiter), encoding, new, query=query)
     with reporting(as_json=as_json), _at_router(False, max_in_flight=max_in_flight) as context:
         from runner.cli.output import err, print_json, summary_document
         from runner.cli.running import enqueue, put_to_work
@@ -397,6 +421,17 @@ def doctor(as_json: Json = False) -> None:
         from runner.cli.checks import doctor as look
 
         raise typer.Exit(look(as_json=as_json))
+
+
+def _query(model_provider: str | None, strict_mode: bool | None, reject_unknown_fields: bool | None) -> QueryParameters:
+    from runner.core.errors import UsageError
+    from runner.core.queryparams import ParameterFault, QueryParameters
+
+    try:
+        return QueryParameters(model_provider, strict_mode, reject_unknown_fields)
+    except ParameterFault as fault:
+        with reporting():
+            raise UsageError(str(fault), advice="such as --model-provider fal") from None
 
 
 def _delimiter(text: str) -> str:

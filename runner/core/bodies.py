@@ -10,13 +10,14 @@ from runner.core.cells import NAMED_TYPES, CellFault, read_cell
 from runner.core.errors import Problem
 from runner.core.inputs import InputFields
 from runner.core.jsontext import JSON, JsonFault, encode
+from runner.core.queryparams import QUERY_PARAMETERS
 from runner.core.template import FillFault, Template
 
 #: Contract: a longer body is answered with `413`.
 MAX_BODY_BYTES: Final = 10 * 1024 * 1024
 BODY_PREFIX: Final = "body."
 #: Columns and keys with a meaning of their own; never an input field by name alone.
-RESERVED: Final = frozenset({"id", "model", "prompt", "body"})
+RESERVED: Final = frozenset({"id", "model", "prompt", "body", *QUERY_PARAMETERS})
 _MISSING_PROMPT: Final = "the prompt is empty"
 
 

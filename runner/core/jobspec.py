@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from runner.core.errors import Problem
+from runner.core.queryparams import NOTHING_SAID, QueryParameters
 from runner.core.template import Template
 
 #: Problems kept with their texts; beyond them only the count goes on.
@@ -26,6 +27,8 @@ class JobSpec:
     body: bytes
     #: The row's own columns as one JSON object, in the manifest's order; a JSONL row's object as it stood.
     columns: str
+    #: What is said beside the body, as it is sent: `model_provider=fal`, or nothing.
+    query: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class ManifestOptions:
     delimiter: str = ","
     #: A name that Python knows; `None` is UTF-8, or what the file's byte order mark says.
     encoding: str | None = None
+    #: For rows that say nothing of their own.
+    query: QueryParameters = NOTHING_SAID
 
 
 @dataclass(slots=True)

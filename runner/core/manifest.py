@@ -19,6 +19,7 @@ from runner.core.inputs import InputFields, input_fields_from_schema
 from runner.core.jobspec import SHOWN_PROBLEMS, JobSpec, ManifestOptions, ReadReport
 from runner.core.jsonlrows import JsonlBodies, JsonlRecords
 from runner.core.jsontext import JSON, Number, clip, quote
+from runner.core.queryparams import QUERY_PARAMETERS, read_parameters
 from runner.core.template import Template
 from runner.core.textlines import TextLines, Unreadable
 
@@ -99,6 +100,7 @@ class _Rows:
         self._input_fields = input_fields
         self._report = report
         self._ids = IdIndex()
+        self._batch_query = options.query.query
 
     def _custom_id(self, given: str, line: int, problems: list[Problem]) -> str:
         """The id given or made up; must be the file's first of that name, and one that can be stored."""
@@ -124,6 +126,14 @@ class _Rows:
                 return None
             self._report.models[model] = line
         return model
+
+    def _query(self, own: dict[str, JSON], line: int, problems: list[Problem]) -> str:
+        """The query parameters of a row: its own over the batch's."""
+        if not own:
+            return self._batch_query
+        parameters, faults = read_parameters(own)
+        problems += [Problem(line, fault, field=name) for name, fault in faults]
+        return parameters.over(self._options.query).query
 
 
 class _CsvRows(_Rows):
@@ -151,6 +161,7 @@ class _CsvRows(_Rows):
             return
         places = {name: index for index, name in enumerate(names)}
         self._id_place, self._model_place = places.get("id"), places.get("model")
+        self._query_places = {name: places[name] for name in QUERY_PARAMETERS if name in places}
         self._keys = [f"{quote(name)}:" for name in names]
         width = len(names)
         for cells in records:
@@ -178,10 +189,11 @@ class _CsvRows(_Rows):
         if model is not None:
             bodies = self._bodies.get(model) or self._new_bodies(model, line, problems)
             body = bodies.build(cells, line, problems)
+        query = self._query({name: cells[place] for name, place in self._query_places.items()}, line, problems)
         if problems or model is None:
             return problems
         columns = ",".join([key + quote(cell) for key, cell in zip(self._keys, cells, strict=True)])
-        return (JobSpec(self._report.rows, line, custom_id, model, body, f"{{{columns}}}"),)
+        return (JobSpec(self._report.rows, line, custom_id, model, body, f"{{{columns}}}", query),)
 
     def _new_bodies(self, model: str, line: int, problems: list[Problem]) -> CsvBodies:
         fields = self._input_fields(model)
@@ -244,9 +256,10 @@ class _JsonlRows(_Rows):
             if model not in self._bodies:
                 self._bodies[model] = JsonlBodies(model, self._input_fields(model), self._options.template)
             body = self._bodies[model].build(row, line, problems)
+        query = self._query({name: row[name] for name in QUERY_PARAMETERS if name in row}, line, problems)
         if problems or model is None:
             return problems
-        return (JobSpec(self._report.rows, line, custom_id, model, body, self._records.text),)
+        return (JobSpec(self._report.rows, line, custom_id, model, body, self._records.text, query),)
 
 
 def _text(value: JSON, key: str, line: int, problems: list[Problem]) -> str:

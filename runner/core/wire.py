@@ -82,10 +82,11 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     return parts.scheme, (parts.hostname or "").lower(), parts.port or default
 
 
-def submit_request(base_url: str, model: str, key: str, body: bytes) -> HttpRequest:
-    """`POST /v2/models/{provider}/{model}/requests`: the very bytes of `body` under the key."""
+def submit_request(base_url: str, model: str, key: str, body: bytes, query: str = "") -> HttpRequest:
+    """`POST /v2/models/{provider}/{model}/requests`: the very bytes of `body`, and the very `query`, under the key."""
     headers = {"Idempotency-Key": key, "Content-Type": "application/json", "Accept": "application/json"}
-    return HttpRequest("POST", f"{base_url}/v2/models/{quote(model)}/requests", headers, body)
+    url = f"{base_url}/v2/models/{quote(model)}/requests"
+    return HttpRequest("POST", f"{url}?{query}" if query else url, headers, body)
 
 
 def collect_request(base_url: str, model: str, request_id: str, response_url: str | None) -> HttpRequest:

@@ -38,6 +38,7 @@ from runner.simulator.reading import (
     checked_body,
     cursor_place,
     cursor_to,
+    dropped_fields,
     idempotency_key,
     model_id_of,
     model_of,
@@ -45,7 +46,7 @@ from runner.simulator.reading import (
     read_body,
 )
 from runner.simulator.runs import Run, Submission, Terms, Verdict, fingerprint_of, scope_of
-from runner.simulator.wording import backlog_full, failure_answer, key_conflict, urls_of
+from runner.simulator.wording import REFUSALS, backlog_full, failure_answer, key_conflict, refusal, urls_of
 
 _SPEND = (
     ("X-Committed-Spend-Limit", "10000"),
@@ -128,13 +129,13 @@ class Simulator:
         model_id = model_id_of(request)
         self.queue.count_send(key, model_id)
         fault = self.injector.submit(key or "")
-        broken = self._refused_submit(fault)
+        broken = self._refused_submit(fault, model_id)
         if broken is not None:
             return broken
         response = self._accept(request, key, model_of(model_id))
         return self._lost_answer(fault, response)
 
-    def _refused_submit(self, fault: str | None) -> Response | None:
+    def _refused_submit(self, fault: str | None, model_id: str) -> Response | None:
         """Faults that come before anything is recorded."""
         if fault == "drop_before_accept":
             return DroppedConnection()
@@ -147,6 +148,8 @@ class Simulator:
             raise Refusal(429, "concurrency_limit_exceeded", detail, _SPEND)
         if fault == "backlog_full":
             raise backlog_full()
+        if fault in REFUSALS:
+            raise refusal(fault, model_id)
         if fault == "key_busy":
             detail = "Another call for this Idempotency-Key is in flight."
             raise Refusal(409, "concurrency_limit_exceeded", detail, self._retry_after(2))
@@ -175,13 +178,13 @@ class Simulator:
             if known is not None:
                 return self._submit_answer(*known, model)
         if not model.queueable:
-            detail = f"{model.id} answers with bytes and cannot be queued; run it on the synchronous route."
-            raise Refusal(403, "not_enabled", detail)
+            raise refusal("not_queueable", model.id)
         document = checked_body(request, model)
         given = model.read_input(document)
         markers = read_markers(given.prompt)
         origin = f"{request.url.scheme}://{request.headers.get('host', request.url.netloc)}"
-        submission = Submission(request.state.scope, key, fingerprint, model, given, origin, markers)
+        dropped = dropped_fields(request, document)
+        submission = Submission(request.state.scope, key, fingerprint, model, given, origin, markers, dropped)
         plan = self.injector.plan
         terms = Terms(plan.credits, self.injector.run(), plan.fail_type)
         return self._submit_answer(*self.queue.submit(submission, now, terms), model)
@@ -272,6 +275,8 @@ class Simulator:
         document = model.output(self.queue.finished(run, self._links_from(run)))
         run.collected += 1
         headers = [("X-Content-Type-Options", "nosniff")]
+        if run.dropped:
+            headers.append(("X-Comfy-Router-Dropped-Params", json.dumps(list(run.dropped))))
         used = model.credits_used(run.given)
         if used is not None:
             headers.append(("X-Comfy-Credits-Used", used))

@@ -38,6 +38,8 @@ class Model:
     price: Decimal | tuple[Decimal, Decimal] | None = None
     #: False: the partner answers with bytes and the queue refuses the model.
     queueable: bool = True
+    #: Other providers that a body can be translated for (contract: `ModelProvider`).
+    alternates: frozenset[str] = frozenset()
     #: Where the prompt stands when it is no top-level field of that name.
     prompt_field: str = "prompt"
 
@@ -241,6 +243,7 @@ _MODELS = (
         ("image",),
         _FLUX_EXAMPLE,
         duration=1.2,
+        alternates=frozenset({"fal", "wavespeed"}),
         charges_on_policy_rejection="no",
         price=Decimal("0.03"),
     ),

@@ -77,6 +77,15 @@ class FaultPlan:
     concurrency_limit: Dose = _NEVER
     #: `429 queue_backlog_full`, whatever waits.
     backlog_full: Dose = _NEVER
+    #: Refusals for good, whatever the body: `400`, `413`, and `422` with an entry of `detail[]` for each field.
+    bad_request: Dose = _NEVER
+    too_large: Dose = _NEVER
+    invalid_input: Dose = _NEVER
+    #: `403 not_enabled`, of the account and of the model.
+    not_enabled: Dose = _NEVER
+    not_queueable: Dose = _NEVER
+    #: `404 model_not_found` with suggestions.
+    model_not_found: Dose = _NEVER
     #: The request is accepted, then the connection closes without an answer.
     drop_after_accept: Dose = _NEVER
     #: The request is accepted and the answer is `504 deadline_exceeded` with `Retry-After: 3`.
@@ -158,6 +167,12 @@ SUBMIT_FAULTS = (
     "submit_html",
     "concurrency_limit",
     "backlog_full",
+    "bad_request",
+    "too_large",
+    "invalid_input",
+    "not_enabled",
+    "not_queueable",
+    "model_not_found",
     "drop_after_accept",
     "deadline_exceeded",
     "submit_cut_json",

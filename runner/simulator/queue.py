@@ -121,6 +121,7 @@ class SimulatedQueue:
             model=submission.model.id,
             given=submission.given,
             origin=submission.origin,
+            dropped=submission.dropped,
             admitted=self._now,
             duration=duration,
             fail=terms.fail_type if terms.fate == "fail" else markers.fail,

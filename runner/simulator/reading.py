@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from starlette.requests import Request
 
 from runner.simulator.answers import InvalidBody, Refusal
-from runner.simulator.catalog import CATALOG, Model, suggestions
+from runner.simulator.catalog import CATALOG, Model
+from runner.simulator.wording import no_model
 
 #: Contract: `413` on every route that takes a body.
 LARGEST_BODY = 10 * 1024 * 1024
@@ -18,6 +19,8 @@ _LONGEST_KEY = 255
 _DEFAULT_PAGE, _LARGEST_PAGE = 20, 100
 #: Spellings of "this model's own provider" (contract: `model_provider`).
 _OWN_PROVIDER = frozenset({"", "default", "comfy", "comfyui"})
+#: Fields of the models with alternates that these have no word for.
+_UNTRANSLATED = frozenset({"safety_tolerance", "output_format"})
 
 
 async def read_body(request: Request) -> bytes:
@@ -50,9 +53,7 @@ def model_of(model_id: str) -> Model:
     """A model of the catalog, or a refusal with suggestions (contract: `model_not_found`)."""
     model = CATALOG.get(model_id)
     if model is None:
-        close = suggestions(model_id)
-        hint = f" Did you mean {', '.join(close)}?" if close else ""
-        raise Refusal(404, "model_not_found", f"No model has the id {model_id!r}.{hint}")
+        raise no_model(model_id)
     return model
 
 
@@ -62,7 +63,8 @@ def _refuse_constant(word: str) -> None:
 
 def checked_body(request: Request, model: Model) -> Mapping[str, object]:
     """The body as a document that the model accepts (contract: `RouterModelValidationError`)."""
-    if request.query_params.get("model_provider", "") not in _OWN_PROVIDER:
+    provider = request.query_params.get("model_provider", "")
+    if provider not in _OWN_PROVIDER and provider not in model.alternates:
         raise Refusal(400, "invalid_input", "The model_provider named does not serve this model.")
     try:
         document = json.loads(request.state.body, parse_constant=_refuse_constant)
@@ -75,10 +77,26 @@ def checked_body(request: Request, model: Model) -> Mapping[str, object]:
     if isinstance(named, str) and named not in (model.id, model.name):
         text = f"The body names another model than the path, {model.id}"
         raise InvalidBody([{"loc": ["body", "model"], "msg": text, "type": "value_error", "input": named}])
+    if _in_providers_own_form(request):
+        return document
     problems = model.problems(document, strict=request.query_params.get("reject_unknown_fields") == "true")
     if problems:
         raise InvalidBody(problems)
     return document
+
+
+def _in_providers_own_form(request: Request) -> bool:
+    """Whether the body is another provider's, which nobody here can check (contract: `StrictMode`)."""
+    other = request.query_params.get("model_provider", "") not in _OWN_PROVIDER
+    return other and request.query_params.get("strict_mode") == "true"
+
+
+def dropped_fields(request: Request, document: Mapping[str, object]) -> tuple[str, ...]:
+    """What of the body the provider asked for has no word for (contract: `X-Comfy-Router-Dropped-Params`)."""
+    provider = request.query_params.get("model_provider", "")
+    if provider in _OWN_PROVIDER or _in_providers_own_form(request):
+        return ()
+    return tuple(f"{name} ({provider} has no such field)" for name in sorted(document.keys() & _UNTRANSLATED))
 
 
 def page_size(text: str | None) -> int:

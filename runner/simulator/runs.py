@@ -46,6 +46,8 @@ class Run:
     #: The bucket that the run ends with; `None` is a success.
     fail: str | None = None
     moderated: bool = False
+    #: Fields of the body that an alternate provider has no word for.
+    dropped: tuple[str, ...] = ()
     started: float | None = None
     #: When the run ends, once it has started; infinity for one that never does.
     finish: float = math.inf
@@ -86,6 +88,7 @@ class Submission:
     given: RunInput
     origin: str
     markers: Markers = field(default_factory=Markers)
+    dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,5 +134,6 @@ def run_from(entry: Entry) -> Run:
     given = entry.pop("given")
     if not isinstance(given, dict):
         raise ValueError("the journal holds a run without its input")
+    entry["dropped"] = tuple(entry.get("dropped", ()))  # type: ignore[arg-type]  # written by run_entry
     run = Run(given=RunInput(**given), **entry)  # type: ignore[arg-type]  # written by run_entry
     return replace(run, duration=float(run.duration))

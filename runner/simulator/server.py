@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -92,8 +93,9 @@ def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
 class SimulatorServer:
     """A simulator in a thread of this process. Use it as a context manager."""
 
-    def __init__(self, config: SimulatorConfig) -> None:
+    def __init__(self, config: SimulatorConfig, clock: Callable[[], float] = time.time) -> None:
         self._config = config
+        self._clock = clock
         self._listener: socket.socket | None = None
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -110,7 +112,7 @@ class SimulatorServer:
             raise RuntimeError("this simulator is running already")
         self._listener = _listen(self._config)
         try:
-            app = create_app(self._config)
+            app = create_app(self._config, self._clock)
         except BaseException:
             self._listener.close()
             raise

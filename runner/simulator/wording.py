@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from starlette.responses import Response
 
-from runner.simulator.answers import Refusal, error_answer, invalid_answer
+from runner.simulator.answers import InvalidBody, Refusal, error_answer, invalid_answer
+from runner.simulator.catalog import suggestions
 from runner.simulator.check import Problem
 from runner.simulator.runs import Run
 
@@ -22,6 +23,46 @@ _FAILURES: Mapping[str, tuple[int, str]] = {
     "insufficient_credits": (402, "The workspace has not enough credits."),
     "service_unavailable": (503, "A service that Router depends on is unavailable."),
 }
+
+
+_WORDS: Mapping[str, tuple[int, str, str]] = {
+    "bad_request": (400, "invalid_input", "The body is not a JSON document."),
+    "too_large": (413, "invalid_input", "The body is larger than 10485760 bytes."),
+    "not_enabled": (403, "not_enabled", "Comfy Router is not enabled for this workspace."),
+    "not_queueable": (403, "not_enabled", "{model} answers with bytes and cannot be queued; run it synchronously."),
+}
+#: Faults that refuse a submit for good, before anything is recorded.
+REFUSALS = frozenset({*_WORDS, "invalid_input", "model_not_found"})
+
+
+#: A `422` as it is worded; each entry keeps its own type and context.
+_ENTRIES: Sequence[Problem] = (
+    {
+        "loc": ["body", "width"],
+        "msg": "Input should be less than or equal to 4096",
+        "type": "less_than_equal",
+        "ctx": {"le": 4096},
+        "input": 9000,
+    },
+    {"loc": ["body", "seed"], "msg": "Input should be a valid integer", "type": "int_type", "input": "seven"},
+)
+
+
+def refusal(fault: str, model_id: str) -> Refusal | InvalidBody:
+    """The refusal that a fault of `REFUSALS` stands for."""
+    if fault == "invalid_input":
+        return InvalidBody(_ENTRIES)
+    if fault == "model_not_found":
+        return no_model(model_id)
+    status, error_type, detail = _WORDS[fault]
+    return Refusal(status, error_type, detail.format(model=model_id))
+
+
+def no_model(model_id: str) -> Refusal:
+    """Contract: `model_not_found`, with ids that are nearly this one."""
+    close = [other for other in suggestions(model_id) if other != model_id]
+    hint = f" Did you mean {', '.join(close)}?" if close else ""
+    return Refusal(404, "model_not_found", f"No model has the id {model_id!r}.{hint}")
 
 
 def key_conflict() -> Refusal:

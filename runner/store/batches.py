@@ -29,7 +29,7 @@ INSERT INTO job (id, batch_id, credential_id, row, custom_id, model, state, char
   attempts, recollects, due_at)
 VALUES (:id, :batch_id, :credential_id, :row, :custom_id, :model, :state, :charge, 1, :key, 0, 0, :now)
 """)
-_INSERT_PAYLOAD = text("INSERT INTO payload (job_id, body, columns) VALUES (:id, :body, :columns)")
+_INSERT_PAYLOAD = text("INSERT INTO payload (job_id, body, query, columns) VALUES (:id, :body, :query, :columns)")
 _NEXT_IDS = {
     "sqlite": text("SELECT COALESCE(MAX(id), 0) + 1 FROM job WHERE :count > 0"),
     "postgresql": text("SELECT nextval(pg_get_serial_sequence('job', 'id')) FROM generate_series(1, :count)"),
@@ -128,6 +128,7 @@ class NewJob:
     model: str
     body: bytes
     columns: str
+    query: str = ""
 
 
 def idempotency_key(batch_id: str, row: int, run: int) -> str:
@@ -469,7 +470,8 @@ def _rows(
         for job_id, new in zip(ids, chunk, strict=True)
     ]
     payloads = [
-        {"id": job_id, "body": new.body, "columns": new.columns} for job_id, new in zip(ids, chunk, strict=True)
+        {"id": job_id, "body": new.body, "query": new.query, "columns": new.columns}
+        for job_id, new in zip(ids, chunk, strict=True)
     ]
     return jobs, payloads
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -59,7 +60,8 @@ _FIRST_SEND = """, charge = CASE WHEN first_sent_at IS NULL THEN charge ELSE 'po
 _ACTIVE = """AND batch_id = COALESCE(:only, batch_id)
   AND EXISTS (SELECT 1 FROM batch b WHERE b.id = job.batch_id AND b.state = 'active')"""
 
-_BODY = ", (SELECT body FROM payload p WHERE p.job_id = job.id) AS body"
+_BODY = """, (SELECT body FROM payload p WHERE p.job_id = job.id) AS body,
+  (SELECT query FROM payload p WHERE p.job_id = job.id) AS query"""
 
 _LIMIT = ", (SELECT cancel_after FROM batch b WHERE b.id = job.batch_id) AS cancel_after"
 
@@ -185,8 +187,8 @@ class JobStore:
             assets: list[AssetRecord] = []
             if step is Step.FETCH:
                 assets = [_asset_of(asset) for asset in hot.rows(_UNSETTLED, {"id": job_id})]
-        body = bytes(row["body"]) if step is Step.SUBMIT else b""
-        return self._claim_of(row, step, body, tuple(assets))
+        claim = self._claim_of(row, step, tuple(assets))
+        return replace(claim, body=bytes(row["body"]), query=row["query"]) if step is Step.SUBMIT else claim
 
     def _too_early(self, hot: Hot, job_id: int, step: Step, now: float) -> Wake | None:
         row = hot.row(_WHY_NOT, {"id": job_id})
@@ -214,7 +216,7 @@ class JobStore:
         # The message is given a moment; what has none is due for the sweeper at once.
         return due + GRACE if delay <= self._longest_countdown else due
 
-    def _claim_of(self, row: Row, step: Step, body: bytes, assets: tuple[AssetRecord, ...]) -> Claim:
+    def _claim_of(self, row: Row, step: Step, assets: tuple[AssetRecord, ...]) -> Claim:
         return Claim(
             token=row["claim_token"],
             until=row["claim_until"],
@@ -234,7 +236,6 @@ class JobStore:
             cancel_after=None if step is Step.SUBMIT else row["cancel_after"],
             queue_position=row["queue_position"],
             due_at=row["due_at"],
-            body=body,
             assets=assets,
         )
 

@@ -57,6 +57,8 @@ class Claim:
     cancel_after: float | None = None
     #: To submit: the exact bytes of the request body.
     body: bytes = b""
+    #: To submit: the query parameters, as they are sent.
+    query: str = ""
     #: To fetch: media files that are not settled, the least tried first.
     assets: tuple[AssetRecord, ...] = ()
 

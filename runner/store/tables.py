@@ -153,6 +153,8 @@ class Payload(SQLModel, table=True):
     job_id: int = Field(primary_key=True, foreign_key="job.id")
     #: The exact bytes of the request body.
     body: bytes = Field(sa_column=Column(LargeBinary, nullable=False))
+    #: The query parameters beside it, as they are sent.
+    query: str = Field(default="", sa_column=Column(Text, nullable=False, server_default=""))
     #: The manifest row's own columns, one JSON object.
     columns: str = Field(sa_column=Column(Text, nullable=False))
 

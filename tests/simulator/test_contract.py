@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -252,9 +253,33 @@ def test_model_that_answers_in_bytes_is_not_queued(bench: Any) -> None:
     assert bench.ledger()["runs"] == 0
 
 
-def test_other_provider_is_refused(bench: Any) -> None:
-    response = bench.call("POST", f"{FLUX}/requests?model_provider=fal", json={"prompt": "x"})
+def test_a_provider_that_does_not_serve_the_model_is_refused(bench: Any) -> None:
+    response = bench.call("POST", f"{FLUX}/requests?model_provider=runware", json={"prompt": "x"})
     assert (response.status_code, response.json()["error_type"]) == (400, "invalid_input")
+
+
+def test_another_provider_serves_the_native_body_and_says_what_it_had_no_word_for(start: Callable[..., Any]) -> None:
+    bench = start(duration=0.0)
+    body = {"prompt": "x", "safety_tolerance": 1}
+    handle = bench.call("POST", f"{FLUX}/requests?model_provider=fal", json=body).json()
+    result = bench.get(handle["response_url"].removeprefix("http://simulator.test"))
+    (told,) = json.loads(result.headers["X-Comfy-Router-Dropped-Params"])
+    assert told.startswith("safety_tolerance")
+
+
+def test_in_strict_mode_the_body_is_the_other_providers_own_and_is_not_checked(start: Callable[..., Any]) -> None:
+    bench = start(duration=0.0)
+    body = {"image_size": "square"}
+    assert bench.call("POST", f"{FLUX}/requests?model_provider=fal", json=body).status_code == 422
+    handle = bench.call("POST", f"{FLUX}/requests?model_provider=fal&strict_mode=true", json=body).json()
+    result = bench.get(handle["response_url"].removeprefix("http://simulator.test"))
+    assert (result.status_code, "X-Comfy-Router-Dropped-Params" in result.headers) == (200, False)
+
+
+def test_a_key_stands_for_its_query_parameters_too(bench: Any) -> None:
+    given = {"json": {"prompt": "x"}, "headers": {"Idempotency-Key": "k1"}}
+    assert bench.call("POST", f"{FLUX}/requests", **given).status_code == 201
+    assert bench.call("POST", f"{FLUX}/requests?model_provider=fal", **given).status_code == 409
 
 
 def test_every_answer_names_its_call(bench: Any) -> None:
