@@ -191,7 +191,8 @@ def print_next(summary: Summary) -> None:
         err.print(f"Paused: {escape(what + detail)}.")
         err.print(f"Next: {mend}, then comfy-batch resume {escape(name)}")
     elif counts[JobState.HELD]:
-        err.print(f"{counts[JobState.HELD]:,} jobs are held and wait for your word.")
+        held = counts[JobState.HELD]
+        err.print("1 job is held and waits" if held == 1 else f"{held:,} jobs are held and wait", "for your word.")
         err.print(
             f"Next: comfy-batch resume {escape(name)} takes back what is safe; "
             f"comfy-batch retry {escape(name)} --state held pays for new runs, and asks before"

@@ -23,6 +23,7 @@ from runner.cli.output import (
     summary_document,
 )
 from runner.cli.watching import duration, has_stopped
+from runner.cli.wording import note_words, quote_words
 from runner.core.types import BatchState, JobState
 from runner.store.batches import BatchRecord
 from runner.store.queries import EventView, JobView
@@ -125,6 +126,9 @@ def _job_document(context: Context, job: JobView) -> dict[str, Any]:
         "error_type": job.error_type,
         "error_detail": job.error_detail,
         "charge": job.charge,
+        "estimate": job.estimate or None,
+        "notes": job.notes,
+        "query": job.query or None,
         "run": job.run,
         "idempotency_key": job.idempotency_key,
         "request_id": job.request_id,
@@ -171,7 +175,9 @@ def _tell(context: Context, job: JobView) -> None:
         ("job", str(job.id)),
         ("key", job.idempotency_key if job.run == 1 else f"{job.idempotency_key} (run {job.run})"),
         ("request", job.request_id),
+        ("query", job.query),
         ("charge", job.charge),
+        ("quote", quote_words(job.estimate)),
         ("why", held.why if held else job.reason),
         ("cost", held.may_have_cost if held else None),
         (
@@ -185,6 +191,7 @@ def _tell(context: Context, job: JobView) -> None:
         ("call ids", ", ".join(x for x in (job.submit_call_id, job.read_call_id) if x)),
         ("result", job.result_path),
         ("remark", job.remark),
+        *note_words(job.notes),
     ]
     for label, value in lines:
         if value:
@@ -226,6 +233,7 @@ def _event_words(event: EventView) -> str:
     parts += [f"{name} {event.data[name]}" for name in told if name in event.data]
     if event.call_id:
         parts.append(f"call {event.call_id}")
+    parts += [f"{name}: {value}" for name, value in note_words(event.data.get("notes", {}))]
     return ", ".join(parts)
 
 

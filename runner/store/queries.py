@@ -120,6 +120,12 @@ class JobView:
     remark: str | None
     #: The manifest row's own columns: one JSON object as text, its digits as they were written.
     columns: str
+    #: Query parameters of the submit, as they are sent.
+    query: str = ""
+    #: What the Router expected the run to cost, as it said so (contract: `RouterCostEstimate`).
+    estimate: Mapping[str, Any] = field(default_factory=dict)
+    #: The result's headers about cost and provider, in lower case.
+    notes: Mapping[str, str] = field(default_factory=dict)
     assets: Sequence[AssetView] = ()
 
 
@@ -137,7 +143,7 @@ class EventView:
 
 
 _JOB = """
-SELECT j.*, r.path AS result_path, r.remark AS remark, p.columns AS columns
+SELECT j.*, r.path AS result_path, r.remark AS remark, r.notes AS notes, p.columns AS columns, p.query AS query
 FROM job j JOIN payload p ON p.job_id = j.id LEFT JOIN result r ON r.job_id = j.id
 """
 # A key that went out and was not answered may have been charged, whatever stands in the row.
@@ -339,5 +345,8 @@ def _job_view(row: RowMapping, assets: Sequence[AssetView]) -> JobView:
         result_path=row["result_path"],
         remark=row["remark"],
         columns=row["columns"],
+        query=row["query"],
+        estimate=json.loads(row["estimate"]) if row["estimate"] else {},
+        notes=json.loads(row["notes"]) if row["notes"] else {},
         assets=tuple(assets),
     )
