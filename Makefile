@@ -1,6 +1,8 @@
 # The README's two commands are `make demo` and `make test`; `make help` lists the rest.
 
 PYTHON ?= python3
+# How many tests run at a time.
+JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -32,7 +34,7 @@ demo: setup ## Run the 24 example prompts against the bundled simulator
 	$(BIN)/comfy-batch run examples/prompts.csv --simulate
 
 test: setup-dev ## Set up and pass the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS)
 
 lint: setup-dev
 	$(BIN)/ruff check .

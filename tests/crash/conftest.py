@@ -21,6 +21,13 @@ def nursery() -> Iterator[Nursery]:
         yield nursery
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The deaths share their nursery and their clean runs, so one process has them all."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.xdist_group("crash"))
+
+
 def chosen(session: pytest.Session, engine: str) -> list[Case | Story]:
     """The cases and stories of an engine that this run of the tests has chosen."""
     functions = (item for item in session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec"))

