@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import socket
@@ -31,6 +30,7 @@ from runner.store.records import Wake
 from runner.store.upkeep import UpkeepStore, WorkerInfo
 from tasks.app import build_app, watch_with
 from tasks.clock import SteadyClock
+from tasks.cores import keep_to_one_core
 from tasks.pacing import FirstRead
 from tasks.processes import is_running, leave, leave_behind
 from tasks.steps import Runtime
@@ -57,19 +57,6 @@ class Parts:
         """Give connections back."""
         self.router.close()
         self.media.close()
-
-
-def keep_to_one_core(others: int) -> None:
-    """Let this process's threads run on one core, the one after `others` of this machine's workers.
-
-    They take turns by Python's lock in any case; when they sit on several cores each turn wakes up another core, which
-    costs a third of all processor time here. Where the system does not offer it, nothing is done.
-    """
-    if not hasattr(os, "sched_setaffinity"):
-        return
-    cores = sorted(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError):
-        os.sched_setaffinity(0, {cores[others % len(cores)]})
 
 
 def assemble(
@@ -107,7 +94,7 @@ def assemble(
     upkeep.set_clock_right(credential_id, clock())
     upkeep.look_now(credential_id, clock())
     if settings.one_core:
-        keep_to_one_core(sum(worker.host == host for worker in upkeep.workers()))
+        keep_to_one_core([worker.pid for worker in upkeep.workers() if worker.host == host])
     sweeper = Sweeper(upkeep, worker, app.publisher, clock, only_batch, runtime.acting, _stop_worker)
     return Parts(app, runtime, sweeper, router, media)
 

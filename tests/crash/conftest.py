@@ -21,6 +21,8 @@ def nursery() -> Iterator[Nursery]:
         yield nursery
 
 
+# Before the groups are read.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The deaths share their nursery and their clean runs, so one process has them all."""
     for item in items:
