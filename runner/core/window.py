@@ -8,6 +8,16 @@ SHRINK_FACTOR = 0.75
 SHRINK_INTERVAL = 2.0
 
 
+def room(window: float, in_flight: int, downloading: int) -> int:
+    """How many more jobs may be sent.
+
+    While more downloads wait than the window has places, nothing is: links die within minutes, and what is paid for
+    now could only queue up behind them.
+    """
+    places = int(window)
+    return min(places - in_flight, 2 * places - in_flight - downloading)
+
+
 def grown(window: float, largest: int) -> float:
     """One place more for each window's worth of successes, up to `largest`."""
     return min(float(largest), window + 1.0 / max(window, 1.0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from runner.core.lifecycle import decide
 from runner.core.types import Job, JobState, Outcome, OutcomeKind, Policy, Window
-from runner.core.window import grown, shrunk
+from runner.core.window import grown, room, shrunk
 from runner.store.hot import IN_FLIGHT_SQL, Hot, Row, Sql
 from runner.store.records import Wake
 
@@ -20,6 +20,15 @@ _WITHDRAWN = decide(Job(0, JobState.SUBMITTING), Outcome(OutcomeKind.WITHDRAWN),
 _CREDENTIAL = "SELECT id, window_size, window_max, shrunk_at, cool_down_until, blocked FROM credential WHERE id = :id"
 _SELECT_CREDENTIAL = Sql(_CREDENTIAL, postgresql_suffix=" FOR UPDATE")
 _COUNT_IN_FLIGHT = Sql(f"SELECT count(*) AS n FROM job WHERE credential_id = :id AND {IN_FLIGHT_SQL}")  # noqa: S608  # a constant
+# What is stopped until a user's command is nobody's to fetch, and keeps nobody waiting.
+_COUNT_DOWNLOADING = Sql("""
+SELECT count(*) AS n FROM job WHERE credential_id = :id AND state = 'downloading' AND wake_at IS NOT NULL
+""")
+# The one that ended is not among them any more.
+_CROWDED = Sql("""
+SELECT 1 AS crowded FROM credential WHERE id = :id AND window_size < 2 + (
+  SELECT count(*) FROM job WHERE credential_id = :id AND state = 'downloading' AND wake_at IS NOT NULL)
+""")
 _ACTIVE_BATCHES = Sql("""
 SELECT id, started_at FROM batch
 WHERE credential_id = :id AND state = 'active' AND total IS NOT NULL AND id = COALESCE(:only, id)
@@ -88,18 +97,18 @@ def admit_within(
     """
     if credential.blocked is not None or (credential.cool_down_until or 0.0) > now:
         return []
-    room = int(credential.window) - _in_flight(hot, credential.id)
     wakes: list[Wake] = []
-    if room <= 0:
+    places = room(credential.window, _in_flight(hot, credential.id), _count(hot, _COUNT_DOWNLOADING, credential.id))
+    if places <= 0:
         return wakes
     for batch in hot.rows(_ACTIVE_BATCHES, {"id": credential.id, "only": only_batch}):
         batch_id, started_at = batch["id"], batch["started_at"]
-        values = {"batch": batch_id, "now": now, "room": room - len(wakes)}
+        values = {"batch": batch_id, "now": now, "room": places - len(wakes)}
         found = hot.rows(_SELECT_PENDING, values)
         if found and started_at is None:
             hot.run(_BEGIN_BATCH, {"id": batch_id, "now": now})
         wakes.extend(_admit(hot, found, name_of(batch_id), now) if found else [])
-        if len(wakes) >= room:
+        if len(wakes) >= places:
             break
     return wakes
 
@@ -112,6 +121,11 @@ def _admit(hot: Hot, found: Sequence[Row], batch: str, now: float) -> list[Wake]
     return [Wake(job["id"], step, batch, job["row"]) for job in found]
 
 
+def kept_others_out(hot: Hot, credential_id: int) -> bool:
+    """Whether so many downloads wait that the end of one of them lets somebody in."""
+    return hot.row(_CROWDED, {"id": credential_id}) is not None
+
+
 def withdraw_unsent(hot: Hot, credential_id: int, only_batch: str | None, now: float) -> None:
     """Give the places back that jobs took and nobody will use, since their batch is paused or, with `only_batch`, is
     another: none of their keys has gone out."""
@@ -120,7 +134,11 @@ def withdraw_unsent(hot: Hot, credential_id: int, only_batch: str | None, now: f
 
 
 def _in_flight(hot: Hot, credential_id: int) -> int:
-    row = hot.row(_COUNT_IN_FLIGHT, {"id": credential_id})
+    return _count(hot, _COUNT_IN_FLIGHT, credential_id)
+
+
+def _count(hot: Hot, statement: Sql, credential_id: int) -> int:
+    row = hot.row(statement, {"id": credential_id})
     return int(row["n"]) if row else 0
 
 

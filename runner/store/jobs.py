@@ -29,7 +29,7 @@ from runner.core.types import (
     Transition,
     Window,
 )
-from runner.store.admission import adjust_window, admit_within, finish_batch, lock_credential
+from runner.store.admission import adjust_window, admit_within, finish_batch, kept_others_out, lock_credential
 from runner.store.engine import Database
 from runner.store.events import event_of, write_event
 from runner.store.failures import note_failure, note_success
@@ -333,6 +333,8 @@ class JobStore:
                 Wake(claim.job.id, transition.step, claim.batch, claim.row, transition.delay, outcome.queue_position)
             )
         leaves = claim.job.state in IN_FLIGHT and transition.state not in IN_FLIGHT
+        if claim.job.state is JobState.DOWNLOADING and transition.state in TERMINAL:
+            leaves = kept_others_out(hot, claim.credential_id)
         if leaves or transition.window is not Window.KEEP or transition.pause or transition.cool_down:
             # Locks are taken in one order everywhere: job, credential, batch.
             credential = lock_credential(hot, claim.credential_id)

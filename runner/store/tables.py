@@ -7,6 +7,8 @@ from sqlmodel import Field, SQLModel
 
 from runner.store.hot import IN_FLIGHT_SQL
 
+#: Jobs whose media somebody is to fetch.
+_DOWNLOADING = "state = 'downloading' AND wake_at IS NOT NULL"
 #: Jobs that have been in the window and wait to come in again.
 _RELEASED = "state = 'pending' AND decided_at IS NOT NULL"
 
@@ -76,6 +78,12 @@ class JobRow(SQLModel, table=True):
             "credential_id",
             sqlite_where=text(IN_FLIGHT_SQL),
             postgresql_where=text(IN_FLIGHT_SQL),
+        ),
+        Index(
+            "ix_job_downloading",
+            "credential_id",
+            sqlite_where=text(_DOWNLOADING),
+            postgresql_where=text(_DOWNLOADING),
         ),
         Index(
             "ix_job_wake",

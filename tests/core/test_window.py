@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.core.window import SHRINK_FACTOR, SHRINK_INTERVAL, grown, shrunk
+from runner.core.window import SHRINK_FACTOR, SHRINK_INTERVAL, grown, room, shrunk
 
 NOW = 1_800_000_000.0
 
@@ -27,6 +27,16 @@ def test_the_window_stays_between_one_and_the_largest_whatever_happens(data: st.
             shrunk_at = now if after != window else shrunk_at
         window = after
         assert 1.0 <= window <= largest
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "downloading", "more"),
+    [(0, 0, 10), (4, 0, 6), (4, 10, 6), (4, 13, 3), (0, 20, 0), (10, 0, 0), (12, 0, -2), (4, 25, -9)],
+)
+def test_there_is_room_beside_what_is_in_flight_unless_downloads_pile_up(
+    in_flight: int, downloading: int, more: int
+) -> None:
+    assert room(10.9, in_flight, downloading) == more
 
 
 @pytest.mark.parametrize("window", [1, 4, 20])

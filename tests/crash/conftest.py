@@ -21,35 +21,23 @@ def nursery() -> Iterator[Nursery]:
         yield nursery
 
 
-# Before the groups are read.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The deaths share their nursery and their clean runs, so one process has them all."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group("crash"))
-
-
-def chosen(session: pytest.Session, engine: str) -> list[Case | Story]:
-    """The cases and stories of an engine that this run of the tests has chosen."""
-    functions = (item for item in session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec"))
+def chosen(request: pytest.FixtureRequest, engine: str) -> list[Case | Story]:
+    """The cases and stories of an engine that this run of the tests has chosen from the file of a test."""
+    items = (item for item in request.session.items if item.path == request.path)
+    functions = (item for item in items if isinstance(item, pytest.Function) and hasattr(item, "callspec"))
     values = (value for function in functions for value in function.callspec.params.values())
     return [value for value in values if isinstance(value, Case | Story) and value.engine == engine]
 
 
 @pytest.fixture(scope="session")
-def embedded_ward(
-    request: pytest.FixtureRequest, nursery: Nursery, tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path
-) -> Iterator[Ward]:
+def embedded_ward(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Iterator[Ward]:
     """Everything in one process, on SQLite."""
     with Ward(Embedded(nursery, tmp_path_factory.mktemp("embedded"), sqlite_template)) as ward:
-        ward.begin(chosen(request.session, "embedded"))
         yield ward
 
 
 @pytest.fixture(scope="session")
 def broker_ward(
-    request: pytest.FixtureRequest,
     nursery: Nursery,
     tmp_path_factory: pytest.TempPathFactory,
     postgres_server: URL,
@@ -62,7 +50,6 @@ def broker_ward(
         closing(OnBroker(nursery, folder, postgres_server, postgres_template, redis_url)) as beds,
         Ward(beds) as ward,
     ):
-        ward.begin(chosen(request.session, "broker"))
         yield ward
 
 
@@ -76,4 +63,6 @@ def ward(request: pytest.FixtureRequest) -> Ward:
     }
     found = request.getfixturevalue(f"{engine}_ward")
     assert isinstance(found, Ward)
+    # Many deaths at a time; which tests another process has is not known to this one, but files are not split.
+    found.begin(chosen(request, engine))
     return found

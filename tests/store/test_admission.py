@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from runner.core.types import IN_FLIGHT, JobState, MediaSource, Outcome, OutcomeKind, Step
 from runner.store.engine import Database
-from runner.store.records import Claim
+from runner.store.records import Claim, SavedAsset
 from tests.support.fakes import (
     START,
     Seeded,
@@ -30,6 +30,7 @@ from tests.support.fakes import (
     states,
     submit_and_accept,
     succeed,
+    take,
 )
 
 BACKLOG_FULL = Outcome(OutcomeKind.BACKLOG_FULL, http_status=429, retry_after=5.0)
@@ -93,6 +94,43 @@ def test_downloading_takes_no_place(stores: Stores) -> None:
         (seeded.jobs[0], Step.FETCH),
         (seeded.jobs[1], Step.SUBMIT),
     ]
+
+
+FULL_DISK = Outcome(OutcomeKind.STORAGE_FAILED, detail="no space left on the device")
+
+
+def collect_all_that_come_in(stores: Stores, seeded: Seeded) -> list[int]:
+    """Send and collect as long as somebody is let in, and download nothing; returns whom."""
+    collected: list[int] = []
+    wakes = admit(stores, seeded)
+    while wakes:
+        job_id = wakes.pop(0).job_id
+        submit_and_accept(stores, job_id)
+        outcome, result = plain_result((MediaSource("/url", "https://media.invalid/a.png"),))
+        woken = do(stores, job_id, Step.COLLECT, outcome, result=result)
+        wakes += [wake for wake in woken if wake.step is Step.SUBMIT]
+        collected.append(job_id)
+    assert admit(stores, seeded) == []
+    return collected
+
+
+def test_no_more_is_paid_for_while_two_windows_worth_of_links_wait_to_be_fetched(stores: Stores) -> None:
+    seeded = seed_batch(stores, 12, window=4)
+    collected = collect_all_that_come_in(stores, seeded)
+    assert len(collected) == 8
+    claim = take(stores, collected[0], Step.FETCH)
+    saved = SavedAsset(claim.assets[0].id, path="a.png", media_type="image/png", size=1, sha256="0")
+    woken = settle(stores, claim, Outcome(OutcomeKind.ASSET_SAVED), asset=saved)
+    assert [(wake.row, wake.step) for wake in woken or []] == [(9, Step.SUBMIT)]
+
+
+def test_downloads_that_nobody_is_to_fetch_keep_nobody_out(stores: Stores) -> None:
+    stopped, other = seed_batch(stores, 8, window=4), seed_batch(stores, 1, name="dogs", window=4)
+    collected = collect_all_that_come_in(stores, stopped)
+    assert len(collected) == 8
+    for job_id in collected:
+        do(stores, job_id, Step.FETCH, FULL_DISK)
+    assert [wake.job_id for wake in admit(stores, other)] == list(other.jobs)
 
 
 def test_a_held_job_takes_no_place(stores: Stores) -> None:
