@@ -13,12 +13,15 @@ from typing import Any, TextIO, cast
 from rich.console import Console
 from rich.markup import escape
 
+from runner.cli.wording import detail_words
 from runner.core.errors import BatchError, ManifestError
 from runner.core.types import AssetState, BatchState, JobState
-from runner.store.queries import Summary
+from runner.store.queries import Alike, Summary
 
 #: Columns of a table where no terminal says how many there are.
 PIPE_WIDTH = 200
+#: Characters of one row's failure that stand for all of its kind.
+LONGEST_EXAMPLE = 160
 
 
 class _Unbreakable:
@@ -150,7 +153,7 @@ def exit_status(summary: Summary) -> int:
     return 0 if summary.succeeded else 1
 
 
-def print_summary(summary: Summary, reasons: list[tuple[str, str, str, int]]) -> None:
+def print_summary(summary: Summary, reasons: list[Alike]) -> None:
     """The end of a run, for people."""
     document = summary_document(summary)
     jobs, assets, charges = document["jobs"], document["assets"], document["charges"]
@@ -172,9 +175,17 @@ def print_summary(summary: Summary, reasons: list[tuple[str, str, str, int]]) ->
     out.print(f"  media    {assets['saved']:,} of {assets['expected']:,} saved" + _lost(assets["failed"]))
     out.print(f"  charges  {charges['billed']:,} billed, {charges['possible']:,} possible, {charges['unbilled']:,} not")
     out.print(f"  output   {escape(document['output_dir'])}")
-    for state, reason, error_type, count in reasons[:6]:
-        said = str(HELD.get(reason, error_type or reason)) if state == JobState.HELD else error_type or reason
-        out.print(f"  {state:8} {count:,} {'job' if count == 1 else 'jobs'}: {escape(said)}")
+    for alike in reasons[:6]:
+        out.print(f"  {alike.state:8} {escape(_words(alike))}")
+
+
+def _words(alike: Alike) -> str:
+    jobs = "1 job" if alike.jobs == 1 else f"{alike.jobs:,} jobs"
+    if alike.state is JobState.HELD:
+        return f"{jobs}: {HELD.get(alike.reason, alike.error_type or alike.reason)}"
+    detail = detail_words(alike.detail)
+    example = f"; row {alike.row}: {detail[:LONGEST_EXAMPLE]}" if detail else ""
+    return f"{jobs}: {alike.error_type or alike.reason}{example}"
 
 
 def _lost(count: int) -> str:

@@ -23,7 +23,7 @@ def retry_jobs(
     """Give the chosen jobs new keys, if the user agrees. Whether any job was put back to work."""
     chosen = _states(states)
     reasons = context.queries.reasons(batch.id, chosen)
-    count = sum(number for _, _, error_type, number in reasons if not error_types or error_type in error_types)
+    count = sum(alike.jobs for alike in reasons if not error_types or alike.error_type in error_types)
     if not count:
         err.print(f"No job of {batch.name} is {' or '.join(chosen)} in that way: nothing to retry.")
         return False

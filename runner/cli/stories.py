@@ -23,7 +23,7 @@ from runner.cli.output import (
     summary_document,
 )
 from runner.cli.watching import duration, has_stopped
-from runner.cli.wording import note_words, quote_words
+from runner.cli.wording import detail_words, note_words, quote_words
 from runner.core.types import BatchState, JobState
 from runner.store.batches import BatchRecord
 from runner.store.queries import EventView, JobView
@@ -185,7 +185,7 @@ def _tell(context: Context, job: JobView) -> None:
             held.decides.replace("resume", f"resume {name}").replace("retry", f"retry {name}") if held else None,
         ),
         ("error", job.error_type),
-        ("detail", _detail(job.error_detail)),
+        ("detail", detail_words(job.error_detail)),
         ("queue", f"position {job.queue_position}" if job.queue_position is not None else None),
         ("next", _next_time(job)),
         ("call ids", ", ".join(x for x in (job.submit_call_id, job.read_call_id) if x)),
@@ -207,17 +207,6 @@ def _tell(context: Context, job: JobView) -> None:
     for event in events:
         out.print(f"  {_local(event.at)}  {event.kind:<18} → {event.state:<11} {escape(_event_words(event))}")
     out.print()
-
-
-def _detail(detail: str | None) -> str | None:
-    """The entries of the contract's `detail[]` as `field: message`, one a line; a sentence as it is."""
-    if not detail or not detail.startswith("["):
-        return detail
-    try:
-        entries = json.loads(detail)
-    except ValueError:
-        return detail
-    return "; ".join(f"{'.'.join(str(part) for part in e.get('loc', []))}: {e.get('msg', '')}" for e in entries)
 
 
 def _next_time(job: JobView) -> str | None:

@@ -53,3 +53,14 @@ def quote_words(estimate: Mapping[str, Any]) -> str | None:
     if "min_amount" in estimate and "max_amount" in estimate:
         return f"{estimate['min_amount']} to {estimate['max_amount']} {currency}"
     return f"unknown ({estimate.get('reason', 'no reason given')})" if estimate else None
+
+
+def detail_words(detail: str | None) -> str | None:
+    """The entries of the contract's `detail[]` as `field: message`, one a line; a sentence as it is."""
+    if not detail or not detail.startswith("["):
+        return detail
+    try:
+        entries = json.loads(detail)
+    except ValueError:
+        return detail
+    return "; ".join(f"{'.'.join(str(part) for part in e.get('loc', []))}: {e.get('msg', '')}" for e in entries)

@@ -61,6 +61,20 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
+class Alike:
+    """Jobs that stand in one state for one reason."""
+
+    state: JobState
+    #: Both empty where there is none.
+    reason: str
+    error_type: str
+    jobs: int
+    #: The first of them, and what the Router said of it.
+    row: int
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Expiring:
     """Results and links that end soon, or have ended, uncollected."""
 
@@ -163,6 +177,14 @@ SELECT count(*), MIN(wake_at) FROM job
 WHERE batch_id = :id AND state IN ('submitting', 'queued', 'running', 'downloading') AND wake_at < :before
   AND (claim_token IS NULL OR claim_until < :now)
 """)
+_REASONS = text("""
+SELECT g.state, g.reason, g.error_type, g.jobs, g.first, j.error_detail FROM (
+  SELECT state, COALESCE(reason, '') AS reason, COALESCE(error_type, '') AS error_type, count(*) AS jobs,
+    MIN(row) AS first
+  FROM job WHERE batch_id = :id AND state IN :states
+  GROUP BY state, COALESCE(reason, ''), COALESCE(error_type, '')) g
+JOIN job j ON j.batch_id = :id AND j.row = g.first ORDER BY g.jobs DESC, g.state
+""").bindparams(bindparam("states", expanding=True))
 _ASSETS_OF = text("SELECT * FROM asset WHERE job_id IN :ids ORDER BY job_id, number").bindparams(
     bindparam("ids", expanding=True)
 )
@@ -196,17 +218,11 @@ class Queries:
             {state: assets.get(state.value, 0) for state in AssetState},
         )
 
-    def reasons(self, batch_id: str, states: Sequence[JobState]) -> list[tuple[str, str, str, int]]:
-        """(state, reason, error type, how many) of jobs in `states`, the most frequent first."""
+    def reasons(self, batch_id: str, states: Sequence[JobState]) -> list[Alike]:
+        """Jobs in `states` by what they ended with, the most frequent first."""
         with self._database.read() as connection:
-            rows = connection.execute(
-                text("""
-                SELECT state, COALESCE(reason, ''), COALESCE(error_type, ''), count(*) AS n FROM job
-                WHERE batch_id = :id AND state IN :states GROUP BY state, reason, error_type ORDER BY n DESC, state
-                """).bindparams(bindparam("states", expanding=True)),
-                {"id": batch_id, "states": [state.value for state in states]},
-            ).all()
-        return [(row[0], row[1], row[2], row[3]) for row in rows]
+            rows = connection.execute(_REASONS, {"id": batch_id, "states": [state.value for state in states]}).all()
+        return [Alike(JobState(row[0]), *row[1:]) for row in rows]
 
     def perhaps_paid(self, batch_id: str, states: Sequence[JobState], error_types: Sequence[str] = ()) -> int:
         """How many jobs in `states` were, or may have been, charged; `error_types` narrows them."""

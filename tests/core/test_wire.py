@@ -11,10 +11,10 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from runner.core.documents import DETAIL_LIMIT
 from runner.core.lifecycle import decide
 from runner.core.types import Document, Handle, Job, JobState, Outcome, OutcomeKind, Policy, Step
 from runner.core.wire import (
-    DETAIL_LIMIT,
     HttpResponse,
     NoResponse,
     Reply,
@@ -703,3 +703,10 @@ def test_the_ask_to_cancel_goes_to_the_url_as_given_on_the_routers_own_origin_on
 )
 def test_what_came_of_an_ask_to_cancel(status: int, document: dict[str, object], kind: OutcomeKind) -> None:
     assert outcome_of_cancel(answer(status, document), NOW).kind is kind
+
+
+def test_what_the_provider_said_is_read_from_the_body_where_the_header_is_missing() -> None:
+    body = {"detail": "no", "error_type": "invalid_input", "upstream_detail": "too wide", "refusal_subject": "input"}
+    told = {"x-comfy-error-type": "invalid_input", "x-comfy-refusal-subject": "input_image"}
+    outcome = outcome_of_submit(HttpResponse(400, told, json.dumps(body).encode()), 0.0)
+    assert outcome.notes == {"x-comfy-upstream-detail": "too wide", "x-comfy-refusal-subject": "input_image"}
