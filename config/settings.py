@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
+from decimal import Decimal
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
@@ -59,6 +60,9 @@ class Settings(BaseSettings):
     requests_per_second: Annotated[float | None, Field(gt=0, le=10_000)] = None
     #: So many failures of one kind in a row pause a batch; 0 for never.
     breaker: Annotated[int, Field(ge=0)] = 10
+    #: On a terminal, a batch that could cost more than so many US dollars is asked about before it is sent; 0 always
+    #: asks, and nothing is asked where it is empty.
+    confirm_above: Annotated[Decimal | None, Field(ge=0)] = Decimal(20)
     #: Threads of one worker.
     concurrency: Annotated[int, Field(ge=1, le=256)] = 32
     #: Whether a worker keeps to one core. Python runs one thread at a time; letting them wander costs a third more.
@@ -112,6 +116,7 @@ class Settings(BaseSettings):
         "flower_basic_auth",
         "requests_per_second",
         "visibility_timeout",
+        "confirm_above",
         mode="before",
     )
     @classmethod

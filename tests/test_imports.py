@@ -30,7 +30,7 @@ def part(ours: str = "", libraries: str = "") -> Part:
 PARTS = {
     "runner.core": part(libraries="pydantic"),
     "runner.store": part("runner.core", "sqlmodel sqlalchemy alembic psycopg"),
-    "runner.router": part("runner.core", "httpx"),
+    "runner.router": part("runner.core", "httpx jsonschema_rs"),
     "runner.assets": part("runner.core"),
     "runner.report": part("runner.core runner.store", "jinja2"),
     "runner.simulator": part("runner.core", "starlette uvicorn"),
@@ -50,6 +50,7 @@ ONE_HOME = {
     "alembic": "runner.store",
     "psycopg": "runner.store",
     "httpx": "runner.router",
+    "jsonschema_rs": "runner.router",
     "starlette": "runner.simulator",
     "uvicorn": "runner.simulator",
     "typer": "runner.cli",

@@ -6,34 +6,28 @@ import json
 import os
 import secrets
 import socket
-import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 from rich.markup import escape
 
 from runner.cli.context import SIMULATED, Context
 from runner.cli.output import err
-from runner.core.errors import Interrupted, ManifestError, Problem, UsageError
-from runner.core.inputs import InputFields, input_fields_from_schema
-from runner.core.manifest import JobSpec, ManifestOptions, ReadReport, read_manifest
-from runner.core.queryparams import NOTHING_SAID, QueryParameters
-from runner.core.template import Template
-from runner.router.catalog import Exchange, NoSuchModel, look_up_model
+from runner.cli.reading import CHUNK, Intake, Reading, opened, parse_template, read_template
+from runner.core.errors import Interrupted, UsageError
+from runner.core.jobspec import JobSpec
+from runner.core.quotes import Shapes
+from runner.router.catalog import Exchange
 from runner.store.batches import BatchRecord, NewBatch, NewJob
 from tasks.processes import is_running
 
-#: Problems shown in full; the rest are counted.
-SHOWN_PROBLEMS = 100
-#: Bytes read at a time.
-CHUNK = 1 << 20
 #: A process that reads a manifest shows itself at least this often, in seconds.
 LOADING_LEASE = 60.0
 #: Bytes of a batch's name: it becomes a folder's.
@@ -43,29 +37,16 @@ LOOK = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
-    """What a user says about a manifest."""
-
-    manifest: str
-    model: str | None = None
-    template: Path | None = None
-    name: str | None = None
-    output: Path | None = None
-    delimiter: str = ","
-    encoding: str | None = None
-    new: bool = False
-    simulated: bool = False
-    #: For rows that say nothing of their own.
-    query: QueryParameters = NOTHING_SAID
-
-
-@dataclass(frozen=True, slots=True)
 class Taken:
     """The batch, and how it came about."""
 
     batch: BatchRecord
     created: bool
     blank_rows: int = 0
+    #: Models whose bodies could not be checked ahead.
+    unchecked: Sequence[str] = ()
+    #: What is no fault but may not be what was meant.
+    hints: Sequence[str] = ()
 
 
 def take_in(
@@ -73,17 +54,19 @@ def take_in(
     intake: Intake,
     router: Exchange,
     tell: Callable[[int], None],
+    approve: Callable[[Shapes], None],
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Taken:
     """The batch of the manifest: the one that exists already, or a new one with all its rows written.
 
-    `tell` hears how many rows stand by now, and `interrupted` is asked whether the user wants to stop. Raises
+    `tell` hears how many rows stand by now, `approve` is shown what a new batch would pay for and raises to refuse it,
+    and `interrupted` is asked whether the user wants to stop. Raises
     `Interrupted` then, and `ManifestError` with every problem of the file; in both cases nothing of it remains. Raises
     `UsageError` when the file or the template cannot be read, the name is taken or the folder cannot be written.
     """
-    template_bytes = _read_template(intake.template)
-    template = _parse_template(intake.template, template_bytes)
-    with _opened(intake.manifest) as file:
+    template_bytes = read_template(intake.template)
+    template = parse_template(intake.template, template_bytes)
+    with opened(intake.manifest) as file:
         fingerprint = _fingerprint(file, intake, template_bytes)
         existing = _finished_batch(context, intake, fingerprint)
         if existing is not None:
@@ -102,9 +85,9 @@ def take_in(
                 keep_lease()
                 tell(rows)
 
-            reading = _Reading(context, intake, router, template, file.read(CHUNK))
-            blank = _write(context, batch, reading, file, told)
-    return Taken(context.batches.find(batch.id), created=True, blank_rows=blank)
+            reading = Reading(context, intake, router, template, file.read(CHUNK))
+            blank = _write(context, batch, reading, file, told, approve)
+    return Taken(context.batches.find(batch.id), True, blank, tuple(reading.unchecked), tuple(reading.report.hints))
 
 
 def _finished_batch(context: Context, intake: Intake, fingerprint: str) -> BatchRecord | None:
@@ -156,85 +139,25 @@ def _only_reader(
         context.upkeep.drop_lease(lease, holder)
 
 
-def _format_of(manifest: str, beginning: bytes) -> Literal["csv", "jsonl"]:
-    """By the file's suffix; where it says nothing, as for a pipe, an object at the beginning is no header of a CSV."""
-    suffix = Path(manifest).suffix.lower()
-    if suffix in {".jsonl", ".ndjson"}:
-        return "jsonl"
-    if suffix in {".csv", ".tsv", ".txt"}:
-        return "csv"
-    return "jsonl" if beginning.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{" else "csv"
-
-
-class _Reading:
-    """One reading of a manifest: its problems, and the models it names."""
-
-    def __init__(
-        self, context: Context, intake: Intake, router: Exchange, template: Template | None, beginning: bytes
-    ) -> None:
-        self._context = context
-        self._router = router
-        self._unknown: dict[str, str] = {}
-        self._fields: dict[str, InputFields | None] = {}
-        self.path = intake.manifest
-        self.report = ReadReport()
-        self.problems: list[Problem] = []
-        self.count = 0
-        kind = _format_of(intake.manifest, beginning)
-        self.options = ManifestOptions(
-            format=kind,
-            model=intake.model,
-            template=template,
-            delimiter=intake.delimiter,
-            encoding=intake.encoding,
-            query=intake.query,
-        )
-
-    def jobs(self, file: BinaryIO) -> Iterator[NewJob]:
-        """The rows, until the first problem; then only problems are collected, to the end of the file."""
-        chunks = iter(lambda: file.read(CHUNK), b"")
-        for item in read_manifest(chunks, self.options, self._input_fields, self.report):
-            if isinstance(item, Problem):
-                self._note(item)
-            elif not self.count:
-                yield _new_job(item)
-        for model, line in self.report.models.items():
-            if model in self._unknown:
-                self._note(Problem(line, f"there is no model `{model}`: {self._unknown[model]}", field="model"))
-
-    def _note(self, problem: Problem) -> None:
-        self.count += 1
-        if len(self.problems) < SHOWN_PROBLEMS:
-            self.problems.append(problem)
-
-    def _input_fields(self, model: str) -> InputFields | None:
-        if model not in self._fields:
-            self._fields[model] = self._look_up(model)
-        return self._fields[model]
-
-    def _look_up(self, model: str) -> InputFields | None:
-        info = look_up_model(self._router, model)
-        if isinstance(info, NoSuchModel):
-            self._unknown[model] = info.detail
-            return None
-        document = json.dumps(info.document) if info.document is not None else None
-        self._context.batches.remember_model(model, info.charges_on_policy_rejection, document, info.etag, time.time())
-        return input_fields_from_schema(info.document) if info.document is not None else None
-
-
 def _new_job(spec: JobSpec) -> NewJob:
     return NewJob(spec.row, spec.custom_id, spec.model, spec.body, spec.columns, spec.query)
 
 
-def _write(context: Context, batch: NewBatch, reading: _Reading, file: BinaryIO, tell: Callable[[int], None]) -> int:
+def _write(
+    context: Context,
+    batch: NewBatch,
+    reading: Reading,
+    file: BinaryIO,
+    tell: Callable[[int], None],
+    approve: Callable[[Shapes], None],
+) -> int:
     file.seek(0)
     try:
         total = 0
-        for total in context.batches.write_rows(batch, reading.jobs(file), time.time()):
+        for total in context.batches.write_rows(batch, map(_new_job, reading.rows(file)), time.time()):
             tell(total)
-        if reading.count:
-            problems = sorted(reading.problems, key=lambda problem: problem.line or 0)
-            raise ManifestError(reading.path, problems, reading.count)
+        reading.fail_if_faulty()
+        approve(reading.shapes)
     except BaseException:
         context.batches.discard(batch.id)
         raise
@@ -306,52 +229,6 @@ def _free_name(context: Context, intake: Intake) -> str:
         "a batch of this one would pay for each of its rows",
         advice="if that is what you want: the same command with --new, or with --name NAME",
     )
-
-
-def _read_template(path: Path | None) -> bytes:
-    if path is None:
-        return b""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"the template {path} cannot be read: {error.strerror}") from error
-
-
-def _parse_template(path: Path | None, content: bytes) -> Template | None:
-    if path is None:
-        return None
-    try:
-        return Template.parse(content)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error.message}", advice=error.advice) from error
-
-
-@contextmanager
-def _opened(manifest: str) -> Iterator[BinaryIO]:
-    """The manifest as a file that can be read twice."""
-    if manifest == "-":
-        with _spooled(sys.stdin.buffer) as file:
-            yield file
-        return
-    with ExitStack() as stack:
-        try:
-            opened = stack.enter_context(Path(manifest).open("rb"))
-        except OSError as error:
-            raise UsageError(
-                f"{manifest} cannot be read: {error.strerror}",
-                advice="name a CSV or JSONL file, or - for standard input",
-            ) from error
-        yield opened if opened.seekable() else stack.enter_context(_spooled(opened))
-
-
-@contextmanager
-def _spooled(source: BinaryIO) -> Iterator[BinaryIO]:
-    """What comes from a pipe, as a file that can be read twice."""
-    with tempfile.TemporaryFile() as file:
-        while chunk := source.read(CHUNK):
-            file.write(chunk)
-        file.seek(0)
-        yield file
 
 
 def _fingerprint(file: BinaryIO, intake: Intake, template: bytes) -> str:

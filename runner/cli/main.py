@@ -14,9 +14,14 @@ import typer
 from runner import __version__
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from runner.cli.context import Context
-    from runner.cli.intake import Intake, Taken
+    from runner.cli.intake import Taken
+    from runner.cli.reading import Intake
     from runner.core.queryparams import QueryParameters
+    from runner.core.quotes import Shapes
+    from runner.router.client import RouterClient
     from runner.store.batches import BatchRecord
 
 app = typer.Typer(
@@ -54,6 +59,10 @@ Encoding = Annotated[
     str | None, typer.Option("--encoding", help="The manifest's encoding where it is not UTF-8, such as cp1252.")
 ]
 New = Annotated[bool, typer.Option("--new", help="A second, separately paid batch of the same manifest.")]
+MaxCost = Annotated[
+    str | None,
+    typer.Option("--max-cost", metavar="USD", help="Refuse, or pause, before the quotes add up to more."),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")]
 Wait = Annotated[
     float | None,
@@ -81,6 +90,10 @@ CancelAfter = Annotated[
         "--cancel-after", metavar="SECONDS", min=1, help="Ask the Router once to cancel a request that takes longer."
     ),
 ]
+
+
+#: More is a slip of the keyboard.
+MOST_DOLLARS = 10**9
 
 
 @contextmanager
@@ -132,6 +145,8 @@ def run(
     strict_mode: StrictMode = None,
     reject_unknown_fields: RejectUnknownFields = None,
     cancel_after: CancelAfter = None,
+    max_cost: MaxCost = None,
+    yes: Yes = False,
     wait: Wait = None,
     simulate: Simulate = False,
     as_json: Json = False,
@@ -144,7 +159,7 @@ def run(
     Exit status: 0 every job succeeded; 1 the batch ended and some did not; 2 wrong usage or a bad manifest, nothing was
     sent; 3 not finished (paused, held, waiting or out of --wait); 130 interrupted.
     """
-    from runner.cli.intake import Intake
+    from runner.cli.reading import Intake
 
     query = _query(model_provider, strict_mode, reject_unknown_fields)
     intake = Intake(manifest, model, template, name, output, _delimiter(delimiter), encoding, new, simulate, query)
@@ -152,7 +167,7 @@ def run(
         from runner.cli.running import nothing_to_do, put_to_work, work
         from runner.core.types import BatchState
 
-        taken = _take_in(context, intake)
+        taken = _take_in(context, intake, max_cost, yes=yes)
         if cancel_after is not None:
             context.batches.set_cancel_after(taken.batch.id, cancel_after)
         batch = put_to_work(context, taken.batch)
@@ -176,10 +191,12 @@ def submit(
     strict_mode: StrictMode = None,
     reject_unknown_fields: RejectUnknownFields = None,
     cancel_after: CancelAfter = None,
+    max_cost: MaxCost = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Create or resume the batch of MANIFEST for workers that run elsewhere, and return at once."""
-    from runner.cli.intake import Intake
+    from runner.cli.reading import Intake
 
     query = _query(model_provider, strict_mode, reject_unknown_fields)
     intake = Intake(manifest, model, template, name, output, _delimiter(delimiter), encoding, new, query=query)
@@ -187,7 +204,7 @@ def submit(
         from runner.cli.output import err, print_json, summary_document
         from runner.cli.running import enqueue, put_to_work
 
-        taken = _take_in(context, intake)
+        taken = _take_in(context, intake, max_cost, yes=yes)
         if cancel_after is not None:
             context.batches.set_cancel_after(taken.batch.id, cancel_after)
         batch = put_to_work(context, taken.batch)
@@ -197,8 +214,74 @@ def submit(
         if as_json:
             print_json(summary_document(summary))
         else:
-            typer.echo(f"{batch.name}: {summary.counts.total:,} jobs are in the database.")
+            total = summary.counts.total
+            jobs = "1 job is" if total == 1 else f"{total:,} jobs are"
+            typer.echo(f"{batch.name}: {jobs} in the database.")
         err.print(f"Next: comfy-batch status {batch.name}; where no worker runs yet: comfy-batch worker")
+
+
+@app.command(epilog="Example: comfy-batch validate prompts.csv --model bfl/flux-2-pro")
+def validate(
+    manifest: Manifest,
+    model: Model = None,
+    template: TemplateFile = None,
+    delimiter: Delimiter = ",",
+    encoding: Encoding = None,
+    simulate: Simulate = False,
+    as_json: Json = False,
+) -> None:
+    """Every problem of MANIFEST and, against each model's live schema, of every body. Sends nothing.
+
+    `run` and `submit` do the same before they send anything. Exit status: 0 nothing is wrong; 2 something is.
+    """
+    from runner.cli.reading import Intake
+
+    intake = Intake(manifest, model, template, None, None, _delimiter(delimiter), encoding, simulated=simulate)
+    with reporting(as_json=as_json), _at_router(simulate) as context, _router(context, simulated=simulate) as router:
+        from runner.cli.preflight import validate as check
+
+        raise typer.Exit(check(context, intake, router, as_json=as_json))
+
+
+@app.command(epilog="Example: comfy-batch estimate prompts.csv --model bfl/flux-2-pro")
+def estimate(
+    manifest: Manifest,
+    model: Model = None,
+    template: TemplateFile = None,
+    delimiter: Delimiter = ",",
+    encoding: Encoding = None,
+    model_provider: ModelProvider = None,
+    simulate: Simulate = False,
+    as_json: Json = False,
+) -> None:
+    """What MANIFEST would cost by the Router's own quotes, unknown parts named as unknown. Sends nothing.
+
+    Rows that differ in their texts only are priced once, by the shortest and the longest of them.
+    """
+    from runner.cli.reading import Intake
+
+    query = _query(model_provider, None, None)
+    intake = Intake(
+        manifest, model, template, None, None, _delimiter(delimiter), encoding, simulated=simulate, query=query
+    )
+    with reporting(as_json=as_json), _at_router(simulate) as context, _router(context, simulated=simulate) as router:
+        from runner.cli.preflight import estimate as price
+
+        raise typer.Exit(price(context, intake, router, as_json=as_json))
+
+
+@app.command(epilog="Example: comfy-batch models bfl/flux-2-pro")
+def models(
+    model: Annotated[str | None, typer.Argument(metavar="[ID]", help="Show what this model takes.")] = None,
+    simulate: Simulate = False,
+    as_json: Json = False,
+) -> None:
+    """The Router's catalog, or one model's inputs."""
+    with reporting(as_json=as_json), _at_router(simulate) as context, _router(context, simulated=simulate) as router:
+        from runner.cli.preflight import catalog, one_model
+
+        shown = catalog(router, as_json=as_json) if model is None else one_model(router, model, as_json=as_json)
+        raise typer.Exit(shown)
 
 
 @app.command(epilog="Example: comfy-batch worker --concurrency 16")
@@ -444,24 +527,56 @@ def _delimiter(text: str) -> str:
     return delimiter
 
 
-def _take_in(context: Context, intake: Intake) -> Taken:
-    """Read the manifest and say what came of it."""
+def _amount(text: str | None) -> Decimal | None:
+    from decimal import Decimal, InvalidOperation
+
+    from runner.core.errors import UsageError
+
+    if text is None:
+        return None
+    try:
+        amount = Decimal(text.strip().lstrip("$"))
+    except InvalidOperation:
+        amount = Decimal(-1)
+    if not amount.is_finite() or not 0 <= amount < MOST_DOLLARS:
+        raise UsageError(f"{text!r} is no amount of US dollars", advice="such as --max-cost 25")
+    return amount
+
+
+@contextmanager
+def _router(context: Context, *, simulated: bool) -> Iterator[RouterClient]:
+    """The Router under the key, which must be there: without one nothing can be asked."""
     from contextlib import closing
+
+    from runner.router.client import RouterClient
+
+    settings = context.settings
+    context.credential(simulated=simulated, keeps_window=True)
+    key = settings.api_key.get_secret_value() if settings.api_key else ""
+    with closing(RouterClient(settings.router_base_url, key, timeout=settings.request_timeout)) as router:
+        yield router
+
+
+def _take_in(context: Context, intake: Intake, max_cost: str | None, *, yes: bool) -> Taken:
+    """Read the manifest and say what came of it."""
+    import time
 
     from rich.markup import escape
 
     from runner.cli.intake import take_in
     from runner.cli.output import err
+    from runner.cli.preflight import tell_notes
     from runner.cli.running import interrupts
-    from runner.router.client import RouterClient
+    from runner.cli.spending import Consent, approver, somebody_is_there
+    from runner.router.patience import Patient
 
+    limit = _amount(max_cost)
+    asks = somebody_is_there() and not intake.simulated
+    consent = Consent(limit, yes, context.settings.confirm_above, asks)
     # Without a key nothing can be sent, so that is said before a large file is read.
     context.credential(simulated=intake.simulated)
-    key = context.settings.api_key.get_secret_value() if context.settings.api_key else ""
     with (
-        closing(
-            RouterClient(context.settings.router_base_url, key, timeout=context.settings.request_timeout)
-        ) as router,
+        _router(context, simulated=intake.simulated) as router,
         err.status("Reading the manifest …") as shown,
         interrupts() as interrupted,
     ):
@@ -469,11 +584,19 @@ def _take_in(context: Context, intake: Intake) -> Taken:
         def tell(rows: int) -> None:
             shown.update(f"Reading the manifest … {rows:,} rows")
 
-        taken = take_in(context, intake, router, tell, interrupted.is_set)
+        def approve(shapes: Shapes) -> None:
+            shown.stop()
+            approver(router, consent)(shapes)
+
+        taken = take_in(context, intake, Patient(router, time.sleep), tell, approve, interrupted.is_set)
     batch = taken.batch
+    if limit is not None:
+        context.batches.set_max_cost(batch.id, limit)
+    tell_notes(taken.unchecked, taken.hints)
     if taken.created:
         blank = f", {taken.blank_rows:,} blank rows passed over" if taken.blank_rows else ""
-        err.print(f"Batch [bold]{escape(batch.name)}[/]: {batch.total:,} rows{blank}.")
+        rows = "1 row" if batch.total == 1 else f"{batch.total:,} rows"
+        err.print(f"Batch [bold]{escape(batch.name)}[/]: {rows}{blank}.")
     else:
         err.print(f"Batch [bold]{escape(batch.name)}[/] is there already; going on with it.")
     return taken

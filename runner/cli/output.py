@@ -13,9 +13,10 @@ from typing import Any, TextIO, cast
 from rich.console import Console
 from rich.markup import escape
 
+from runner.cli.money import amount_text, spread
 from runner.cli.wording import detail_words
 from runner.core.errors import BatchError, ManifestError
-from runner.core.types import AssetState, BatchState, JobState
+from runner.core.types import AssetState, BatchState, Charge, JobState
 from runner.store.queries import Alike, Summary
 
 #: Columns of a table where no terminal says how many there are.
@@ -59,6 +60,7 @@ PAUSE_ADVICE: Mapping[str, tuple[str, str]] = {
     "unreachable": ("the Router cannot be reached", "check the network"),
     "storage": ("the media cannot be written", "free some space or mend the folder"),
     "failing_alike": ("the rows fail alike, so the rest was not sent", "mend the manifest or the model's fields"),
+    "max_cost": ("the next row could pass --max-cost", "run the same manifest with a larger --max-cost"),
     "user": ("paused by you", "nothing needs mending"),
 }
 
@@ -135,6 +137,10 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         "pause_reason": batch.pause_reason,
         "jobs": {name: jobs[name] for name in order},
         "charges": {charge.value: count for charge, count in summary.charges.items()},
+        "cost": {
+            "currency": "USD",
+            **{charge.value: _cost_document(summary, charge) for charge in (Charge.BILLED, Charge.POSSIBLE)},
+        },
         "assets": {
             "expected": sum(summary.assets.values()),
             "saved": summary.assets[AssetState.SAVED],
@@ -144,6 +150,13 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         "started_at": moment(batch.started_at),
         "finished_at": moment(batch.finished_at),
     }
+
+
+def _cost_document(summary: Summary, charge: Charge) -> dict[str, Any]:
+    cost = summary.costs.get(charge)
+    if cost is None:
+        return {"min_amount": "0", "max_amount": "0", "unknown_jobs": 0}
+    return {"min_amount": amount_text(cost.low), "max_amount": amount_text(cost.high), "unknown_jobs": cost.unknown}
 
 
 def exit_status(summary: Summary) -> int:
@@ -173,7 +186,11 @@ def print_summary(summary: Summary, reasons: list[Alike]) -> None:
     ]
     out.print(f"[bold]{escape(summary.batch.name)}[/]: {', '.join(parts)}")
     out.print(f"  media    {assets['saved']:,} of {assets['expected']:,} saved" + _lost(assets["failed"]))
-    out.print(f"  charges  {charges['billed']:,} billed, {charges['possible']:,} possible, {charges['unbilled']:,} not")
+    billed, possible = (_cost_words(summary, charge) for charge in (Charge.BILLED, Charge.POSSIBLE))
+    out.print(
+        f"  charges  {charges['billed']:,} billed{billed}, {charges['possible']:,} possible{possible}, "
+        f"{charges['unbilled']:,} not"
+    )
     out.print(f"  output   {escape(document['output_dir'])}")
     for alike in reasons[:6]:
         out.print(f"  {alike.state:8} {escape(_words(alike))}")
@@ -188,6 +205,15 @@ def _words(alike: Alike) -> str:
     return f"{jobs}: {alike.error_type or alike.reason}{example}"
 
 
+def _cost_words(summary: Summary, charge: Charge) -> str:
+    """` ($0.72)`, or less exactly where less is known; nothing where nothing is."""
+    cost = summary.costs.get(charge)
+    if cost is None or (not cost.high and cost.unknown):
+        return ""
+    unknown = f"; unknown for {cost.unknown:,}" if cost.unknown else ""
+    return f" ({spread(cost.low, cost.high)}{unknown})"
+
+
 def _lost(count: int) -> str:
     return f", {count:,} lost (generated and paid, but the link gave no file)" if count else ""
 
@@ -200,7 +226,9 @@ def print_next(summary: Summary) -> None:
         what, mend = PAUSE_ADVICE.get(batch.pause_reason or "", (batch.pause_reason or "paused", "see why"))
         detail = f" ({batch.pause_detail})" if batch.pause_detail and batch.pause_detail != what else ""
         err.print(f"Paused: {escape(what + detail)}.")
-        err.print(f"Next: {mend}, then comfy-batch resume {escape(name)}")
+        # Until it is raised there is nothing to resume.
+        then = "" if batch.pause_reason == "max_cost" else f", then comfy-batch resume {escape(name)}"
+        err.print(f"Next: {mend}{then}")
     elif counts[JobState.HELD]:
         held = counts[JobState.HELD]
         err.print("1 job is held and waits" if held == 1 else f"{held:,} jobs are held and wait", "for your word.")

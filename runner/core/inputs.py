@@ -33,6 +33,69 @@ def input_fields_from_schema(document: Mapping[str, object]) -> InputFields | No
     return None
 
 
+def properties_of(document: Mapping[str, object]) -> Iterator[tuple[str, _Node]]:
+    """Name and schema of every field of the model's input; none where `input_fields_from_schema` has none."""
+    for way in _request_schemas(document):
+        if not any(node.get(_AUTHORED) is False for node in way):
+            yield from _properties(document, way[-1], 0)
+        return
+
+
+def required_of(document: Mapping[str, object]) -> set[str]:
+    """The fields that a body must have."""
+    for way in _request_schemas(document):
+        schema = way[-1]
+        parts = (schema, *(_resolve(document, part) for part in _parts(schema, "allOf")))
+        return {str(name) for part in parts if isinstance(part.get("required"), list) for name in part["required"]}
+    return set()
+
+
+def resolved(document: Mapping[str, object], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema that a reference within the document leads to."""
+    return _resolve(document, schema)
+
+
+def type_of(document: Mapping[str, object], schema: Mapping[str, Any]) -> str | None:
+    """The field's JSON type; `None` where it may have several."""
+    return _type_of(document, schema, 0)
+
+
+def input_schema_of(document: Mapping[str, object]) -> dict[str, Any] | None:
+    """The schema that a body must fit, as one JSON Schema (2020-12) that needs nothing outside itself.
+
+    `None` where no body can be checked ahead: there is no schema, or it is marked as not authored.
+    """
+    for way in _request_schemas(document):
+        if any(node.get(_AUTHORED) is False for node in way):
+            return None
+        given, schema = way[-2:]
+        if not schema:
+            return None
+        whole: dict[str, Any] = {"allOf": [given], "components": document.get("components", {})}
+        return _modern(whole) if str(document.get("openapi", "")).startswith("3.0") else whole
+    return None
+
+
+def _modern(node: Any) -> Any:
+    """OpenAPI 3.0's own spellings in those of JSON Schema 2020-12: `nullable`, and exclusive bounds as marks."""
+    if isinstance(node, list):
+        return [_modern(item) for item in node]
+    if not isinstance(node, Mapping):
+        return node
+    read = {key: _modern(value) for key, value in node.items()}
+    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if isinstance(read.get(exclusive), bool) and read.pop(exclusive) and bound in read:
+            read[exclusive] = read.pop(bound)
+    if read.pop("nullable", None) is not True:
+        return read
+    if not isinstance(read.get("type"), str):
+        return {"anyOf": [read, {"type": "null"}]}
+    read["type"] = [read["type"], "null"]
+    if isinstance(read.get("enum"), list) and None not in read["enum"]:
+        read["enum"] = [*read["enum"], None]
+    return read
+
+
 def _request_schemas(document: _Node) -> Iterator[list[_Node]]:
     """For each POST: the nodes from the document down to the schema of its JSON request body."""
     info = _mapping(document.get("info"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import islice
 from typing import Any
 
@@ -76,6 +77,7 @@ WHERE id = :id AND state IN ('finished', 'paused')
 _NEW_RUN = text("""
 UPDATE job SET run = run + 1, idempotency_key = :key, first_sent_at = NULL, submitted_at = NULL, request_id = NULL,
   status_url = NULL, response_url = NULL, cancel_url = NULL, queue_position = NULL, estimate = NULL,
+  quote_low = NULL, quote_high = NULL, credits_used = NULL,
   cancel_asked_at = NULL
 WHERE id = :id
 """)
@@ -313,7 +315,9 @@ class BatchStore:
                 text("""
                 UPDATE batch SET state = 'active', pause_reason = NULL, pause_detail = NULL, finished_at = NULL,
                   alike = 0, alike_as = NULL
-                WHERE id = :id AND (state = 'paused' OR (state = 'finished' AND EXISTS (
+                WHERE id = :id AND NOT (pause_reason = 'max_cost' AND max_cost < quoted + (
+                  SELECT COALESCE(MAX(quote_high), 0) FROM job WHERE batch_id = :id))
+                AND (state = 'paused' OR (state = 'finished' AND EXISTS (
                   SELECT 1 FROM job WHERE batch_id = :id
                   AND state NOT IN ('succeeded', 'failed', 'cancelled', 'expired'))))
                 """),
@@ -424,7 +428,26 @@ class BatchStore:
                 text("UPDATE batch SET cancel_after = :seconds WHERE id = :id"), {"id": batch_id, "seconds": seconds}
             )
 
+    def set_max_cost(self, batch_id: str, dollars: Decimal) -> None:
+        """From now on the batch is paused before the quotes of its sends add up to more."""
+        with self._database.write("set max cost", durable=True) as connection:
+            connection.execute(
+                text("""
+                UPDATE batch SET max_cost = :dollars, quoted = (
+                  SELECT COALESCE(SUM(quote_high), 0) FROM job WHERE batch_id = :id) WHERE id = :id
+                """),
+                {"id": batch_id, "dollars": float(dollars)},
+            )
+
     # ---- catalog ----
+
+    def known_model(self, model: str) -> KnownModel | None:
+        """What is kept of a model; `None` for one that was never looked up."""
+        with self._database.read() as connection:
+            row = connection.execute(
+                text("SELECT charges_on_policy_rejection, document, etag FROM model WHERE id = :id"), {"id": model}
+            ).one_or_none()
+        return KnownModel(*row) if row else None
 
     def remember_model(self, model: str, charges: str, document: str | None, etag: str | None, now: float) -> None:
         """Keep what the catalog says of a model."""
@@ -438,6 +461,15 @@ class BatchStore:
                 """),
                 {"id": model, "charges": charges, "etag": etag, "document": document, "now": now},
             )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """What was kept of a model when it was last looked up."""
+
+    charges_on_policy_rejection: str
+    document: str | None
+    etag: str | None
 
 
 _CANCEL = Sql("""

@@ -37,6 +37,7 @@ from runner.store.hot import Hot, Row, Sql
 from runner.store.pacing import take_place
 from runner.store.records import AssetRecord, Claim, NewResult, Place, SavedAsset, Wake
 from runner.store.rows import job_of
+from runner.store.spending import bounds_of, credits_used, keep_to_max_cost
 
 #: A message is given this long to arrive before the sweeper sends another, in seconds.
 GRACE = 5.0
@@ -93,7 +94,9 @@ UPDATE job SET state = :state, step = :step, charge = :charge, attempts = :attem
   first_sent_at = CASE WHEN :released THEN NULL ELSE first_sent_at END,
   request_id = COALESCE(:request_id, request_id), status_url = COALESCE(:status_url, status_url),
   response_url = COALESCE(:response_url, response_url), cancel_url = COALESCE(:cancel_url, cancel_url),
-  estimate = COALESCE(:estimate, estimate), submitted_at = COALESCE(submitted_at, :submitted_at),
+  estimate = COALESCE(:estimate, estimate), quote_low = COALESCE(:quote_low, quote_low),
+  quote_high = COALESCE(:quote_high, quote_high), credits_used = COALESCE(:credits_used, credits_used),
+  submitted_at = COALESCE(submitted_at, :submitted_at),
   cancel_asked_at = CASE WHEN :cancel_asked THEN :now ELSE cancel_asked_at END,
   submit_call_id = COALESCE(:submit_call_id, submit_call_id), read_call_id = COALESCE(:read_call_id, read_call_id)
 WHERE id = :id AND claim_token = :token
@@ -342,6 +345,8 @@ class JobStore:
             credential = adjust_window(hot, credential, transition.window, now)
             if leaves and transition.pause is None:
                 wakes.extend(admit_within(hot, credential, now, self.batch_name, self.only_batch))
+        if outcome.handle is not None:
+            keep_to_max_cost(hot, claim.batch_id, outcome.handle)
         if outcome.kind in (OutcomeKind.RESULT, OutcomeKind.ACCEPTED):
             note_success(hot, claim.batch_id, outcome)
         elif transition.state is JobState.FAILED:
@@ -384,6 +389,8 @@ def _applied(claim: Claim, outcome: Outcome, transition: Transition, now: float)
         "response_url": handle.response_url if handle else None,
         "cancel_url": handle.cancel_url if handle else None,
         "estimate": json.dumps(handle.estimate) if handle and handle.estimate else None,
+        **bounds_of(handle),
+        "credits_used": credits_used(outcome.notes),
         "submitted_at": now if handle else None,
         "submit_call_id": outcome.call_id if is_submit else None,
         "read_call_id": None if is_submit else outcome.call_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import RowMapping, bindparam, text
@@ -46,6 +47,17 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What is known of what some jobs cost, in US dollars: by the credits used where the Router said them, else by its
+    quotes."""
+
+    low: Decimal
+    high: Decimal
+    #: Jobs that may cost anything.
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """A batch in numbers."""
 
@@ -53,6 +65,7 @@ class Summary:
     counts: Counts
     charges: Mapping[Charge, int]
     assets: Mapping[AssetState, int]
+    costs: Mapping[Charge, Cost] = field(default_factory=dict)
 
     @property
     def succeeded(self) -> bool:
@@ -163,8 +176,14 @@ FROM job j JOIN payload p ON p.job_id = j.id LEFT JOIN result r ON r.job_id = j.
 # A key that went out and was not answered may have been charged, whatever stands in the row.
 _CHARGES = text("""
 SELECT CASE WHEN state = 'submitting' AND first_sent_at IS NOT NULL AND charge = 'unbilled' THEN 'possible'
-       ELSE charge END AS paid, count(*) FROM job WHERE batch_id = :id GROUP BY paid
+       ELSE charge END AS paid, count(*), COALESCE(SUM(credits_used), 0),
+  COALESCE(SUM(CASE WHEN credits_used IS NULL THEN quote_low END), 0),
+  COALESCE(SUM(CASE WHEN credits_used IS NULL THEN quote_high END), 0),
+  SUM(CASE WHEN credits_used IS NULL AND quote_high IS NULL THEN 1 ELSE 0 END)
+FROM job WHERE batch_id = :id GROUP BY paid
 """)
+#: Comfy credits for a US dollar (contract: `RouterCostEstimate.credits`).
+CREDITS_PER_DOLLAR = 211
 _ASSETS = text("""
 SELECT a.state, count(*) FROM asset a JOIN job j ON j.id = a.job_id WHERE j.batch_id = :id GROUP BY a.state
 """)
@@ -209,13 +228,15 @@ class Queries:
         """The batch in numbers."""
         counts = self.counts(batch.id)
         with self._database.read() as connection:
-            charges: dict[str, int] = {row[0]: row[1] for row in connection.execute(_CHARGES, {"id": batch.id})}
+            rows = connection.execute(_CHARGES, {"id": batch.id}).all()
             assets: dict[str, int] = {row[0]: row[1] for row in connection.execute(_ASSETS, {"id": batch.id})}
+        charges = {row[0]: row for row in rows}
         return Summary(
             batch,
             counts,
-            {charge: charges.get(charge.value, 0) for charge in Charge},
+            {charge: charges[charge.value][1] if charge.value in charges else 0 for charge in Charge},
             {state: assets.get(state.value, 0) for state in AssetState},
+            {charge: _cost_of(*charges[charge.value][2:]) for charge in Charge if charge.value in charges},
         )
 
     def reasons(self, batch_id: str, states: Sequence[JobState]) -> list[Alike]:
@@ -321,6 +342,12 @@ class Queries:
             for asset in connection.execute(_ASSETS_OF, {"ids": [row["id"] for row in rows]}).mappings():
                 assets.setdefault(asset["job_id"], []).append(_asset_view(asset))
         return [_job_view(row, assets.get(row["id"], [])) for row in rows]
+
+
+def _cost_of(credits_used: float, low: float, high: float, unknown: int) -> Cost:
+    used = credits_used / CREDITS_PER_DOLLAR
+    # Quotes have eight decimals at most; adding up floats makes more.
+    return Cost(Decimal(str(round(used + low, 6))), Decimal(str(round(used + high, 6))), int(unknown))
 
 
 def _asset_view(row: RowMapping) -> AssetView:

@@ -59,6 +59,10 @@ class Batch(SQLModel, table=True):
     output_dir: str
     #: How long after its acceptance the Router is asked to cancel a request, in seconds; `None` for never.
     cancel_after: float | None = Field(default=None, sa_column=_time())
+    #: What the quotes of all its sends may add up to, in US dollars; `None` for any sum.
+    max_cost: float | None = Field(default=None, sa_column=_time())
+    #: What they add up to, where that is limited.
+    quoted: float = Field(default=0.0, sa_column=Column(Double, nullable=False, server_default="0"))
     #: Rows of the manifest; `None` while they are still being written, and nothing is sent before.
     total: int | None = None
     created_at: float = Field(sa_column=_time(nullable=False))
@@ -148,6 +152,11 @@ class JobRow(SQLModel, table=True):
     cancel_asked_at: float | None = Field(default=None, sa_column=_time())
     queue_position: int | None = None
     estimate: str | None = Field(default=None, sa_column=Column(Text))
+    #: Its bounds, in US dollars; `None` where there are none.
+    quote_low: float | None = Field(default=None, sa_column=_time())
+    quote_high: float | None = Field(default=None, sa_column=_time())
+    #: What the run was charged, in Comfy credits, where the Router said so.
+    credits_used: float | None = Field(default=None, sa_column=_time())
     submit_call_id: str | None = None
     read_call_id: str | None = None
     first_sent_at: float | None = Field(default=None, sa_column=_time())

@@ -240,6 +240,7 @@ def test_a_refused_prompt_is_submitted_once_and_charged_as_the_catalog_says(benc
     assert {account["sends"] for account in router.ledger()["by_key"].values()} == {1}
 
 
+@pytest.mark.chaos
 def test_a_worker_told_to_stop_ends_soon_and_leaves_nothing_undone(bench: Bench) -> None:
     router = bench.router()
     rows = csv_of(2) + f"s1,a tower [slow:2.5],{MODEL}\ns2,a tower [slow:2.5],{MODEL}\n"

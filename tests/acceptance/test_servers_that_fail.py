@@ -21,7 +21,7 @@ from tests.acceptance.harness import (
     csv_of,
     until,
 )
-from tests.support.databases import BOTH, PrivatePostgres
+from tests.support.databases import PrivatePostgres
 from tests.support.redis import RedisServer
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.service]
@@ -63,6 +63,7 @@ class TestBrokers:
         assert_ends_well(bench, router, 80, workers[0])
         assert all(worker.running for worker in workers)
 
+    @pytest.mark.chaos
     def test_one_that_refuses_writes_for_a_while_costs_time_only(self, bench: Bench, own_redis: RedisServer) -> None:
         router, workers = begin(bench, own_redis.url, 150)
         router.until_calls("media", 8, workers[0])
@@ -130,6 +131,7 @@ def test_due_polls_go_on_within_ten_seconds_after_all_workers_were_killed(bench:
 
 
 class TestDatabases:
+    @pytest.mark.chaos
     def test_a_foreign_writer_that_holds_sqlite_for_seconds_delays_and_loses_nothing(self, bench: Bench) -> None:
         router = bench.router(duration=0.2)
         run = bench.start("run", bench.write("cats.csv", csv_of(40)), "--max-in-flight", "8")
@@ -155,8 +157,15 @@ class TestDatabases:
         own_postgres.start_again()
         assert_ends_well(bench, router, 40, workers[0])
 
-    @pytest.mark.parametrize("kind", BOTH)
-    @pytest.mark.parametrize("command", ["run", "resume"])
+    @pytest.mark.parametrize(
+        ("command", "kind"),
+        [
+            pytest.param("run", "postgresql", marks=pytest.mark.service),
+            ("resume", "sqlite"),
+            pytest.param("run", "sqlite", marks=pytest.mark.chaos),
+            pytest.param("resume", "postgresql", marks=[pytest.mark.service, pytest.mark.chaos]),
+        ],
+    )
     def test_two_of_the_same_command_at_once_pay_once(
         self, bench: Bench, request: pytest.FixtureRequest, kind: str, command: str
     ) -> None:
@@ -175,7 +184,7 @@ class TestDatabases:
         assert [end.code for end in ends] == [0, 0], [end.err for end in ends]
         router.assert_paid_once(200)
 
-    @pytest.mark.parametrize("full", ["database", "media"])
+    @pytest.mark.parametrize("full", [pytest.param("database", marks=pytest.mark.chaos), "media"])
     def test_a_full_disk_stops_the_work_with_advice_and_room_lets_it_finish(self, bench: Bench, full: str) -> None:
         router = bench.router()
         manifest = bench.write("cats.csv", csv_of(60))
@@ -238,6 +247,7 @@ class TestStopping:
         assert bench.do("run", manifest).code == 0
         router.assert_paid_once(6)
 
+    @pytest.mark.chaos
     def test_a_worker_leaves_within_ten_seconds_of_sigterm(self, bench: Bench, own_redis: RedisServer) -> None:
         bench.environment["COMFY_BATCH_BROKER_URL"] = own_redis.url
         router = bench.router()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ EVERY_SETTING: list[tuple[str, str, str, Any]] = [
     ("max_in_flight", "COMFY_BATCH_MAX_IN_FLIGHT", "7", 7),
     ("requests_per_second", "COMFY_BATCH_REQUESTS_PER_SECOND", "2.5", 2.5),
     ("breaker", "COMFY_BATCH_BREAKER", "0", 0),
+    ("confirm_above", "COMFY_BATCH_CONFIRM_ABOVE", "12.50", Decimal("12.50")),
     ("longest_countdown", "COMFY_BATCH_LONGEST_COUNTDOWN", "30", 30.0),
     ("visibility_timeout", "COMFY_BATCH_VISIBILITY_TIMEOUT", "7200", 7200.0),
     ("concurrency", "COMFY_BATCH_CONCURRENCY", "3", 3),

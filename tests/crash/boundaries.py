@@ -29,7 +29,15 @@ ELSEWHERE = {
 _NO_CALLS = frozenset({Step.FETCH})
 
 _OF_INTAKE = frozenset(
-    {"create tables", "create batch", "write rows", "complete batch", "remember model", "set cancel after"}
+    {
+        "create tables",
+        "create batch",
+        "write rows",
+        "complete batch",
+        "remember model",
+        "set cancel after",
+        "set max cost",
+    }
 )
 _OF_COMMANDS = frozenset({"unblock", "command", "resume"})
 _OF_SUBMIT = _OF_INTAKE | _OF_COMMANDS | {"credential", "lease", "drop lease", "set clock right", "sweep"}

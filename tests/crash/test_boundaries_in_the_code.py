@@ -37,6 +37,9 @@ ALLOWED = {
         "exchange",
     ): "reads the catalog; what it says is kept as `remember model`",
     ("runner/router/catalog.py", "check_access", "exchange"): "reads the catalog, for `doctor`",
+    ("runner/router/catalog.py", "list_models", "exchange"): "reads the catalog, for people",
+    ("runner/router/catalog.py", "ask_quote", "exchange"): "asks what something would cost; nothing is kept of it",
+    ("runner/router/patience.py", "Patient.exchange", "exchange"): "repeats the two above and `look_up_model`",
 }
 
 _BY_NAME = frozenset({"fsync", "unlink", "write_text", "write_bytes", "send_task", "exchange", "download", "commit"})
