@@ -20,6 +20,8 @@ from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from runner.core.addresses import is_loopback as is_loopback_address
+from runner.core.addresses import is_public
 from runner.core.errors import SettingsError
 
 _PREFIX = "COMFY_BATCH_"
@@ -78,6 +80,8 @@ class Settings(BaseSettings):
     download_timeout: Annotated[float, Field(gt=0, le=86_400)] = 600.0
     #: Largest media file that is accepted, in bytes.
     max_asset_bytes: Annotated[int, Field(ge=1)] = 4 * 1024**3
+    #: Whether media are fetched from addresses that are not everybody's, such as those of a network of one's own.
+    allow_private_media: bool = False
     #: Where Flower listens.
     flower_address: str = "127.0.0.1"
     flower_port: Annotated[int, Field(ge=0, le=65_535)] = 5555
@@ -196,6 +200,12 @@ class Settings(BaseSettings):
         """Tells credentials apart without telling the key: a hash over the Router's origin and the key."""
         key = self.api_key.get_secret_value() if self.api_key else ""
         return sha256(f"comfy-batch credential\n{self.router_base_url}\n{key}".encode()).hexdigest()[:24]
+
+    def may_fetch_from(self, address: str) -> bool:
+        """Whether a media link may lead to this IP address. A Router on this machine has its media here, too."""
+        if self.allow_private_media or is_public(address):
+            return True
+        return is_loopback_address(address) and is_loopback(urlsplit(self.router_base_url).hostname or "")
 
     @property
     def claim_seconds(self) -> float:

@@ -70,7 +70,7 @@ def assemble(
     )
     key = settings.api_key.get_secret_value() if settings.api_key else ""
     router = RouterClient(settings.router_base_url, key, timeout=settings.request_timeout)
-    media = MediaClient(timeout=settings.download_timeout)
+    media = MediaClient(timeout=settings.download_timeout, allowed=settings.may_fetch_from)
     clock = SteadyClock()
     runtime = Runtime(
         jobs=jobs,

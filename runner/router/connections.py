@@ -17,7 +17,10 @@ from queue import Empty, LifoQueue
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import httpcore
 import httpx
+
+from runner.router.network import CheckedTransport
 
 # They would write keys, signed links and whole URLs into a debugging log.
 for _talker in ("httpx", "httpcore"):
@@ -29,10 +32,18 @@ _LIMITS = httpx.Limits(max_connections=4, max_keepalive_connections=2, keepalive
 class Pile:
     """Transports with the same settings, made as they are needed. Safe for any number of threads.
 
-    `transport` stands in for all of them: for tests.
+    `transport` stands in for all of them: for tests. `network` makes the connections, but for those to a proxy, which
+    looks up names by itself.
     """
 
-    def __init__(self, timeout: httpx.Timeout, *, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        timeout: httpx.Timeout,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        network: httpcore.NetworkBackend | None = None,
+    ) -> None:
+        self._network = network
         self._extensions = {"timeout": timeout.as_dict()}
         self._given = transport
         self._lock = threading.Lock()
@@ -81,6 +92,8 @@ class Pile:
         with self._lock:
             if self._tls is None:
                 self._tls = httpx.create_ssl_context()
+        if self._network is not None and proxy is None:
+            return CheckedTransport(self._network, verify=self._tls, limits=_LIMITS)
         return httpx.HTTPTransport(verify=self._tls, limits=_LIMITS, proxy=httpx.Proxy(proxy) if proxy else None)
 
     def close(self) -> None:

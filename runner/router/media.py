@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from urllib.parse import urljoin, urlsplit
 
 import httpx
 
+from runner.core.addresses import is_public
 from runner.router.connections import Pile
+from runner.router.network import CheckedNetwork, PrivateAddress, Resolve, resolve
 
 #: Redirects that are followed before a link counts as dead.
 LONGEST_CHAIN = 5
@@ -18,6 +21,7 @@ LONGEST_CHAIN = 5
 _HEADERS = {"User-Agent": "comfy-batch", "Accept": "*/*", "Accept-Encoding": "identity"}
 #: Bytes read at a time.
 CHUNK = 256 * 1024
+_NOTHING: Mapping[str, str] = {}
 
 
 class MediaInterrupted(Exception):
@@ -47,46 +51,62 @@ class MediaClient:
         self,
         *,
         timeout: float,
+        allowed: Callable[[str], bool] = is_public,
         monotonic: Callable[[], float] = time.monotonic,
         transport: httpx.BaseTransport | None = None,
+        resolver: Resolve = resolve,
     ) -> None:
         self._timeout = timeout
+        self._allowed = allowed
         self._monotonic = monotonic
-        self._pile = Pile(httpx.Timeout(min(30.0, timeout), connect=10.0, pool=timeout), transport=transport)
+        bounds = httpx.Timeout(min(30.0, timeout), connect=10.0, pool=timeout)
+        self._pile = Pile(bounds, transport=transport, network=CheckedNetwork(allowed, resolver))
 
     @contextmanager
-    def download(self, url: str) -> Iterator[MediaReply]:
-        """The answer to a GET of `url`, its body as a stream.
+    def download(self, url: str, headers: Mapping[str, str] = _NOTHING) -> Iterator[MediaReply]:
+        """The answer to a GET of `url`, its body as a stream; `headers` go with it, to the last of its redirects, too.
 
         Redirects are followed, never from https to http. Raises `MediaInterrupted` where the connection fails, also
-        from within `chunks`; and `ValueError` for a link that is not http or https, or that redirects in circles.
+        from within `chunks`; and `ValueError` for a link that is not http or https, that redirects in circles, or that
+        leads to an address which is not allowed (`PrivateAddress`).
         """
         deadline = self._monotonic() + self._timeout
         with ExitStack() as stack:
             try:
-                response = self._follow(stack, url)
+                response = self._follow(stack, url, headers)
             except httpx.InvalidURL as error:
                 raise ValueError("the link is not an address") from error
             except httpx.HTTPError as error:
                 raise MediaInterrupted(_cause(error)) from error
-            headers = {name.lower(): value for name, value in response.headers.items()}
-            yield MediaReply(response.status_code, headers, self._chunks(response, deadline))
+            answered = {name.lower(): value for name, value in response.headers.items()}
+            yield MediaReply(response.status_code, answered, self._chunks(response, deadline))
 
-    def _follow(self, stack: ExitStack, url: str) -> httpx.Response:
+    def _follow(self, stack: ExitStack, url: str, headers: Mapping[str, str]) -> httpx.Response:
         for _ in range(LONGEST_CHAIN):
-            if urlsplit(url).scheme not in {"http", "https"}:
+            parts = urlsplit(url)
+            if parts.scheme not in {"http", "https"}:
                 raise ValueError("the link is neither https nor http")
-            exchange = self._pile.send("GET", url, _HEADERS)
+            self._check_literal(parts.hostname or "")
+            exchange = self._pile.send("GET", url, {**_HEADERS, **headers})
             response = exchange.__enter__()
             if not response.has_redirect_location:
                 stack.push(exchange)
                 return response
             exchange.__exit__(None, None, None)
             target = urljoin(url, response.headers["location"])
-            if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
+            if parts.scheme == "https" and urlsplit(target).scheme != "https":
                 raise ValueError("the link redirects from https to http")
             url = target
         raise ValueError("the link redirects too often")
+
+    def _check_literal(self, host: str) -> None:
+        """An address in the link itself is seen here; a proxy would connect to any."""
+        try:
+            address = str(ip_address(host))
+        except ValueError:
+            return
+        if not self._allowed(address):
+            raise PrivateAddress(host)
 
     def _chunks(self, response: httpx.Response, deadline: float) -> Iterator[bytes]:
         try:

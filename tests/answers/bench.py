@@ -19,6 +19,7 @@ from typer.main import get_command
 
 from runner.cli.main import app
 from runner.cli.output import err, out
+from runner.core.addresses import is_loopback
 from runner.core.types import Policy
 from runner.router.client import RouterClient
 from runner.router.media import MediaClient
@@ -89,7 +90,7 @@ class Bench:
             database = Database(f"sqlite:///{self.folder / 'home' / 'comfy-batch.db'}")
             stack.callback(database.close)
             router = stack.enter_context(contextlib.closing(RouterClient(self.router.base_url, "key-1", timeout=5.0)))
-            media = stack.enter_context(contextlib.closing(MediaClient(timeout=5.0)))
+            media = stack.enter_context(contextlib.closing(MediaClient(timeout=5.0, allowed=is_loopback)))
             jobs = JobStore(database, breaker=10)
             yield (
                 UpkeepStore(database, jobs),

@@ -36,6 +36,7 @@ EVERY_SETTING: list[tuple[str, str, str, Any]] = [
     ("request_timeout", "COMFY_BATCH_REQUEST_TIMEOUT", "12.5", 12.5),
     ("download_timeout", "COMFY_BATCH_DOWNLOAD_TIMEOUT", "99", 99.0),
     ("max_asset_bytes", "COMFY_BATCH_MAX_ASSET_BYTES", "1000", 1000),
+    ("allow_private_media", "COMFY_BATCH_ALLOW_PRIVATE_MEDIA", "1", True),
     ("flower_address", "COMFY_BATCH_FLOWER_ADDRESS", "0.0.0.0", "0.0.0.0"),
     ("flower_port", "COMFY_BATCH_FLOWER_PORT", "0", 0),
     ("flower_basic_auth", "COMFY_BATCH_FLOWER_BASIC_AUTH", "me:pw", SecretStr("me:pw")),
@@ -287,3 +288,25 @@ class TestVisibilityTimeout:
         monkeypatch.setenv("COMFY_BATCH_VISIBILITY_TIMEOUT", "7200")
         with pytest.raises(SettingsError, match="on Redis only"):
             load_settings()
+
+
+class TestWhereMediaMayBe:
+    @pytest.mark.parametrize(
+        ("router", "allowed", "address", "may"),
+        [
+            ("https://api.comfy.org", "", "8.8.8.8", True),
+            ("https://api.comfy.org", "", "127.0.0.1", False),
+            ("https://api.comfy.org", "", "10.0.0.1", False),
+            ("https://api.comfy.org", "1", "10.0.0.1", True),
+            ("http://127.0.0.1:8000", "", "127.0.0.1", True),
+            ("http://localhost:8000", "", "::1", True),
+            ("http://127.0.0.1:8000", "", "10.0.0.1", False),
+        ],
+    )
+    def test_everywhere_public_and_on_this_machine_where_the_router_is_here(
+        self, monkeypatch: pytest.MonkeyPatch, router: str, allowed: str, address: str, may: bool
+    ) -> None:
+        monkeypatch.setenv("COMFY_ROUTER_BASE_URL", router)
+        if allowed:
+            monkeypatch.setenv("COMFY_BATCH_ALLOW_PRIVATE_MEDIA", allowed)
+        assert load_settings().may_fetch_from(address) is may

@@ -19,9 +19,14 @@ from tests.support.loopback import Host, response, sends
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(2000)
 
 
+def anywhere(address: str) -> bool:
+    """The hosts of these tests are on this machine."""
+    return True
+
+
 @contextmanager
 def download(url: str, *, timeout: float = 5) -> Iterator[MediaReply]:
-    client = MediaClient(timeout=timeout)
+    client = MediaClient(timeout=timeout, allowed=anywhere)
     try:
         with client.download(url) as reply:
             yield reply
@@ -44,7 +49,7 @@ def target_of(request: bytes) -> str:
 
 
 def with_answers(answers: Callable[[httpx.Request], httpx.Response]) -> MediaClient:
-    return MediaClient(timeout=5, transport=httpx.MockTransport(answers))
+    return MediaClient(timeout=5, allowed=anywhere, transport=httpx.MockTransport(answers))
 
 
 class TestWhatIsSent:
@@ -78,7 +83,7 @@ class TestWhatIsSent:
     def test_cookies_of_one_download_do_not_travel_to_another_host(self, loopback_host: Host, other_host: Host) -> None:
         loopback_host.answers = [sends(response(PNG, headers="Set-Cookie: session=abc; Path=/\r\n"))]
         other_host.answers = [sends(response(PNG))]
-        client = MediaClient(timeout=5)
+        client = MediaClient(timeout=5, allowed=anywhere)
         localhost = other_host.url.replace("127.0.0.1", "localhost")
         for url in (f"{loopback_host.url}/a.png", f"{localhost}/b.png"):
             with client.download(url) as reply:
@@ -186,7 +191,7 @@ class TestWhatComes:
 
     def test_a_body_that_is_left_unread_does_not_disturb_the_next_download(self, loopback_host: Host) -> None:
         loopback_host.answers = [sends(response(PNG * 500)), sends(response(b"second"))]
-        client = MediaClient(timeout=5)
+        client = MediaClient(timeout=5, allowed=anywhere)
         with client.download(f"{loopback_host.url}/a") as reply:
             assert reply.status == 200
         with client.download(f"{loopback_host.url}/b") as reply:
@@ -240,7 +245,7 @@ class TestWhatBreaksOff:
         def answers(_request: httpx.Request) -> httpx.Response:
             return httpx.Response(200, content=trickle())
 
-        client = MediaClient(timeout=10, monotonic=clock, transport=httpx.MockTransport(answers))
+        client = MediaClient(timeout=10, allowed=anywhere, monotonic=clock, transport=httpx.MockTransport(answers))
         with client.download("https://media.example/a") as reply, pytest.raises(MediaInterrupted, match="too long"):
             for _ in reply.chunks:
                 pass
