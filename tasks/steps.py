@@ -17,9 +17,10 @@ from runner.core.errors import DiskError, StoreError
 from runner.core.filenames import asset_name
 from runner.core.lifecycle import decide
 from runner.core.media import decode_inline, find_media, read_pointer, why_empty
+from runner.core.ranges import resuming_headers, size_if_continued, tag_to_resume_by
 from runner.core.retryafter import parse_retry_after
 from runner.core.rules.common import key_expired
-from runner.core.types import Document, JobState, MediaSource, Outcome, OutcomeKind, Policy, Step
+from runner.core.types import AssetState, Document, JobState, MediaSource, Outcome, OutcomeKind, Policy, Step
 from runner.core.wire import (
     HttpRequest,
     Reply,
@@ -40,6 +41,9 @@ from tasks.pacing import FirstRead
 
 _log = logging.getLogger("comfy_batch.steps")
 
+#: Answers to a question for the rest of a file that are neither the rest nor the whole.
+_NO_REST = frozenset({206, 416})
+_ANEW = "the media host does not go on where the file broke off, so that it is fetched anew"
 #: Waits between tries to write what is known already, in seconds; the last is repeated for as long as the claim lasts.
 _PERSISTENCE = (0.1, 0.5, 1.0, 2.0)
 
@@ -57,8 +61,8 @@ class Router(Protocol):
 class MediaHost(Protocol):
     """One download, without a credential."""
 
-    def download(self, url: str) -> AbstractContextManager[MediaReply]:
-        """The answer to a GET of `url`."""
+    def download(self, url: str, headers: Mapping[str, str] = ...) -> AbstractContextManager[MediaReply]:
+        """The answer to a GET of `url` with these headers."""
         ...
 
 
@@ -172,7 +176,7 @@ def fetch(runtime: Runtime, job_id: int) -> list[Wake]:
     asset, left = claim.assets[0], len(claim.assets) - 1
     claim = replace(claim, job=replace(claim.job, asset_attempts=asset.attempts))
     outcome, saved = _fetch(runtime, claim, asset)
-    return _apply(runtime, claim, replace(outcome, assets_left=left), asset=saved)
+    return _apply(runtime, claim, replace(outcome, assets_left=left), asset=saved, stem=_stem(claim, asset.number))
 
 
 STEPS: Mapping[Step, Callable[[Runtime, int], list[Wake]]] = {
@@ -209,12 +213,16 @@ def _apply(
     *,
     result: NewResult | None = None,
     asset: SavedAsset | None = None,
+    stem: str | None = None,
 ) -> list[Wake]:
     now = runtime.clock()
     if outcome.kind is OutcomeKind.RUN_FAILED:
         flag = runtime.jobs.charges_on_policy_rejection(claim.model)
         claim = replace(claim, job=replace(claim.job, charges_on_policy_rejection=flag))
     transition = decide(claim.job, outcome, now, replace(runtime.policy, cancel_after=claim.cancel_after))
+    if stem is not None and transition.asset is AssetState.FAILED:
+        # Given up: nobody goes on with what is there of it.
+        runtime.sink(claim).discard(stem)
     pauses = chain(_PERSISTENCE, repeat(_PERSISTENCE[-1]))
     while True:
         try:
@@ -281,16 +289,25 @@ def _decode(runtime: Runtime, claim: Claim, asset: AssetRecord) -> Saved:
 
 def _download(runtime: Runtime, claim: Claim, asset: AssetRecord, url: str) -> Saved | Outcome:
     reach("before download")
-    with runtime.media.download(url) as reply:
-        if reply.status != 200:
+    sink, stem = runtime.sink(claim), _stem(claim, asset.number)
+    begun = sink.begun(stem)
+    with runtime.media.download(url, resuming_headers(begun) if begun else {}) as reply:
+        whole = size_if_continued(begun, reply.status, reply.headers) if begun else None
+        if begun is not None and whole is None and reply.status in _NO_REST:
+            sink.discard(stem)
+            return Outcome(OutcomeKind.ASSET_INTERRUPTED, http_status=reply.status, detail=_ANEW)
+        if whole is None and reply.status != 200:
             return _refusal(reply, runtime.clock())
-        return runtime.sink(claim).save(
-            _stem(claim, asset.number),
+        size = reply.expected_size if whole is None else whole
+        return sink.save(
+            stem,
             reply.chunks,
             declared_type=reply.headers.get("content-type") or asset.source.declared_type,
             url=url,
-            expected_size=reply.expected_size,
+            expected_size=size,
             limit=runtime.max_asset_bytes,
+            tag=begun.tag if begun and whole is not None else tag_to_resume_by(reply.headers, size),
+            begun=begun if whole is not None else None,
         )
 
 

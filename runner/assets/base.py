@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from runner.core.filetypes import HEAD_BYTES, FileType, choose_type, looks_like_error_page
+from runner.core.ranges import Begun
 
 
 class AssetFault(Exception):
@@ -61,19 +62,41 @@ class AssetSink(Protocol):
         url: str | None = None,
         expected_size: int | None = None,
         limit: int | None = None,
+        tag: str | None = None,
+        begun: Begun | None = None,
     ) -> Saved:
         """Keep a stream of bytes as one file, whole or not at all.
 
         `stem` is the file's name without an extension, which comes from the bytes; `declared_type` and `url` are used
         where they say nothing. `expected_size` is how many bytes must come, `limit` how many may. Raises AssetRejected,
         AssetTooLarge or AssetCut, and DiskError when the place is at fault; what `chunks` raises passes through. After
-        any of them nothing is left behind.
+        any of them nothing is left behind, but for the beginning of a file that came under a `tag` and broke off: that
+        one `begun` gives, and the rest of it can be saved with it.
         """
+        ...
+
+    def begun(self, stem: str) -> Begun | None:
+        """What is there of a file that broke off."""
+        ...
+
+    def discard(self, stem: str) -> None:
+        """Let go of what is there of a file that broke off."""
         ...
 
     def save_document(self, stem: str, body: bytes, content_type: str) -> Saved:
         """Keep a result that holds no media, whatever it is. Raises DiskError when the place is at fault."""
         ...
+
+
+class KeepsNoParts:
+    """A place where a file that broke off leaves nothing to go on with."""
+
+    def begun(self, stem: str) -> Begun | None:
+        """See `AssetSink.begun`."""
+        return None
+
+    def discard(self, stem: str) -> None:
+        """See `AssetSink.discard`."""
 
 
 class Inspection:

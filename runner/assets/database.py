@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from runner.assets.base import Inspection, Saved, document_type
+from runner.assets.base import Inspection, KeepsNoParts, Saved, document_type
+from runner.core.ranges import Begun
 
 
-class DatabaseSink:
+class DatabaseSink(KeepsNoParts):
     """Collects each file in memory; `Saved.content` holds it and `Saved.path` is `None`."""
 
     def save(
@@ -20,6 +21,8 @@ class DatabaseSink:
         url: str | None = None,
         expected_size: int | None = None,
         limit: int | None = None,
+        tag: str | None = None,
+        begun: Begun | None = None,
     ) -> Saved:
         """See `AssetSink.save`. The whole file stands in memory once, so `limit` should be set."""
         inspection = Inspection(chunks, declared_type=declared_type, url=url, expected_size=expected_size, limit=limit)

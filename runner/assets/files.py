@@ -8,13 +8,16 @@ import filecmp
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-from runner.assets.base import Inspection, Saved, document_type
+from runner.assets.base import AssetCut, AssetRejected, Inspection, Saved, document_type
 from runner.core.boundaries import reach
 from runner.core.errors import DiskError
 from runner.core.filetypes import FileType
+from runner.core.ranges import Begun
 
 _ADVICE = {
     errno.ENOSPC: "free some space on that disk, then resume the batch",
@@ -29,11 +32,26 @@ _ADVICE = {
 }
 
 
+#: Bytes read at a time of a part that is there.
+CHUNK = 1 << 20
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+@cache
+def _this_boot() -> str:
+    """What tells this start of the machine from others; empty where the system does not say."""
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
 class FileSink:
     """Writes into one folder, which is made when the first file comes.
 
     A file is written as `.STEM.part` beside its place, synced, renamed to its name, and the folder synced. A part that
-    a killed process left is written over by the next try of the same file.
+    broke off, or that a killed process left, is written over by the next try of the same file; where it came under an
+    entity tag, which `.STEM.tag` holds until then, the next try can go on with it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -48,17 +66,58 @@ class FileSink:
         url: str | None = None,
         expected_size: int | None = None,
         limit: int | None = None,
+        tag: str | None = None,
+        begun: Begun | None = None,
     ) -> Saved:
         """See `AssetSink.save`."""
-        inspection = Inspection(chunks, declared_type=declared_type, url=url, expected_size=expected_size, limit=limit)
-        with self._part(stem) as (part, file):
+        there = begun.size if begun is not None else 0
+        whole = chain(self._read_part(stem, there), chunks) if there else chunks
+        inspection = Inspection(whole, declared_type=declared_type, url=url, expected_size=expected_size, limit=limit)
+        with self._part(stem, tag, expected_size, goes_on=begun is not None) as (part, file):
+            passed = 0
             for chunk in inspection:
+                passed += len(chunk)
+                if passed <= there:
+                    continue
                 with _blaming_the_disk(part):
                     file.write(chunk)
                 reach("chunk written")
             kind = inspection.file_type()
             path = self._put(file, part, stem, kind)
         return inspection.kept(kind, path=str(path))
+
+    def begun(self, stem: str) -> Begun | None:
+        """See `AssetSink.begun`."""
+        try:
+            mark, _, tag = self._tag(stem).read_text(encoding="ascii").partition("\n")
+            size = self._part_of(stem).stat().st_size
+        except (OSError, ValueError):
+            return None
+        # After a power cut a file can be as long as it was and hold something else.
+        return Begun(size, tag) if size and tag and mark and mark == _this_boot() else None
+
+    def discard(self, stem: str) -> None:
+        """See `AssetSink.discard`."""
+        for path in (self._part_of(stem), self._tag(stem)):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _part_of(self, stem: str) -> Path:
+        if not stem or stem != os.path.basename(stem) or "\0" in stem:
+            raise ValueError("a stem is one plain file name")
+        return self.directory / f".{stem}.part"
+
+    def _tag(self, stem: str) -> Path:
+        return self._part_of(stem).with_suffix(".tag")
+
+    def _read_part(self, stem: str, size: int) -> Iterator[bytes]:
+        part = self._part_of(stem)
+        with _blaming_the_disk(part), part.open("rb") as file:
+            while size and (piece := file.read(min(size, CHUNK))):
+                size -= len(piece)
+                yield piece
+        if size:
+            raise AssetCut("the part that was there is gone")
 
     def save_document(self, stem: str, body: bytes, content_type: str) -> Saved:
         """See `AssetSink.save_document`."""
@@ -70,25 +129,35 @@ class FileSink:
         return Saved(str(path), len(body), hashlib.sha256(body).hexdigest(), kind.media_type, kind.extension)
 
     @contextlib.contextmanager
-    def _part(self, stem: str) -> Iterator[tuple[Path, BinaryIO]]:
-        """A new temporary file beside the target; gone afterwards whatever happens."""
-        if not stem or stem != os.path.basename(stem) or "\0" in stem:
-            raise ValueError("a stem is one plain file name")
-        part = self.directory / f".{stem}.part"
+    def _part(
+        self, stem: str, tag: str | None = None, expected_size: int | None = None, *, goes_on: bool = False
+    ) -> Iterator[tuple[Path, BinaryIO]]:
+        """A temporary file beside the target; gone afterwards, but for one under a `tag` that broke off."""
+        part = self._part_of(stem)
+        keeps = False
         with _blaming_the_disk(part):
             self.directory.mkdir(parents=True, exist_ok=True)
+            if tag is not None and not goes_on:
+                self._tag(stem).write_text(f"{_this_boot()}\n{tag}", encoding="ascii")
             # A link planted under the name must not be followed.
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-            file = open(os.open(part, flags, 0o666), "wb")  # noqa: SIM115 - closed below and in `_put`
+            way = os.O_APPEND if goes_on else os.O_CREAT | os.O_TRUNC
+            flags = os.O_WRONLY | way | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+            file = open(os.open(part, flags, 0o666), "ab" if goes_on else "wb")  # noqa: SIM115 - closed below and in `_put`
         try:
             reach("file opened")
             yield part, file
+        except (AssetRejected, DiskError):
+            raise
+        except Exception:
+            # A part that is longer than the whole is none.
+            keeps = tag is not None and file.tell() < (expected_size or 0)
+            raise
         finally:
             # Closing writes out what is buffered, and a full disk says so once more.
             with contextlib.suppress(OSError):
                 file.close()
-            with contextlib.suppress(OSError):
-                part.unlink()
+            if not keeps:
+                self.discard(stem)
 
     def _put(self, file: BinaryIO, part: Path, stem: str, kind: FileType) -> Path:
         target = self.directory / f"{stem}.{kind.extension}"

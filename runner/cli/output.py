@@ -137,10 +137,6 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         "pause_reason": batch.pause_reason,
         "jobs": {name: jobs[name] for name in order},
         "charges": {charge.value: count for charge, count in summary.charges.items()},
-        "cost": {
-            "currency": "USD",
-            **{charge.value: _cost_document(summary, charge) for charge in (Charge.BILLED, Charge.POSSIBLE)},
-        },
         "assets": {
             "expected": sum(summary.assets.values()),
             "saved": summary.assets[AssetState.SAVED],
@@ -149,6 +145,10 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         "output_dir": batch.output_dir,
         "started_at": moment(batch.started_at),
         "finished_at": moment(batch.finished_at),
+        "cost": {
+            "currency": "USD",
+            **{charge.value: _cost_document(summary, charge) for charge in (Charge.BILLED, Charge.POSSIBLE)},
+        },
     }
 
 

@@ -34,6 +34,7 @@ def test_json_and_export_have_every_field_and_give_back_ids_words_and_seeds_as_t
         "output_dir",
         "started_at",
         "finished_at",
+        "cost",
     ]
     assert (document["name"], document["state"], document["pause_reason"]) == ("two", "finished", None)
     others = ("pending", "in_flight", "downloading", "failed", "cancelled", "expired", "held")

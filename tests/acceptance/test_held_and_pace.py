@@ -123,8 +123,8 @@ def test_what_ends_soon_and_is_not_collected_is_warned_of(bench: Bench) -> None:
 
 def test_rows_that_are_all_refused_alike_pause_the_batch_and_the_rest_stays_pending(bench: Bench) -> None:
     router = bench.router()
-    rows = "".join(f"a cat,{MODEL},99999999\n" for _ in range(60))
-    manifest = bench.write("wide.csv", f"prompt,model,body.width\n{rows}")
+    router.faults(invalid_input="always")
+    manifest = bench.write("wide.csv", "prompt,model\n" + f"a cat,{MODEL}\n" * 60)
     ran = bench.do("run", manifest, "--json", "--max-in-flight", "4")
     assert ran.code == 3, ran.err
     document = ran.document

@@ -12,6 +12,7 @@ import pytest
 
 from runner.assets import AssetCut, AssetRejected, AssetSink, AssetTooLarge, DatabaseSink, FileSink, Saved, open_sink
 from runner.core.errors import DiskError, SettingsError
+from runner.core.ranges import Begun
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
 JPEG = b"\xff\xd8\xff\xe0" + bytes(6000)
@@ -212,6 +213,81 @@ class TestFiles:
     def test_a_stem_is_one_plain_name(self, folder: Path, stem: str) -> None:
         with pytest.raises(ValueError, match="plain file name"):
             FileSink(folder).save(stem, pieces(PNG))
+
+
+class TestPartsOfFiles:
+    """A file that came under an entity tag and broke off can go on."""
+
+    def broken(self, folder: Path, came: bytes = PNG[:3000]) -> FileSink:
+        sink = FileSink(folder)
+        with pytest.raises(ConnectionResetError):
+            sink.save("a-1", dies(came), expected_size=len(PNG), tag='"v1"')
+        return sink
+
+    def test_its_size_and_tag_are_known_to_any_process(self, folder: Path) -> None:
+        self.broken(folder)
+        assert FileSink(folder).begun("a-1") == Begun(3000, '"v1"')
+        assert FileSink(folder).begun("a-2") is None
+
+    def test_the_rest_makes_it_whole_with_the_hash_of_all_of_it(self, folder: Path) -> None:
+        sink = self.broken(folder)
+        begun = sink.begun("a-1")
+        saved = sink.save("a-1", pieces(PNG[3000:]), expected_size=len(PNG), tag='"v1"', begun=begun)
+        assert bytes_of(saved) == PNG
+        assert (saved.size, saved.sha256) == (len(PNG), hashlib.sha256(PNG).hexdigest())
+        assert [entry.name for entry in folder.iterdir()] == ["a-1.png"]
+
+    def test_it_may_break_off_again_and_again(self, folder: Path) -> None:
+        sink = self.broken(folder)
+        for size in (5000, 8000):
+            begun = sink.begun("a-1")
+            assert begun is not None
+            with pytest.raises(ConnectionResetError):
+                sink.save("a-1", dies(PNG[begun.size : size]), expected_size=len(PNG), tag='"v1"', begun=begun)
+            assert sink.begun("a-1") == Begun(size, '"v1"')
+
+    def test_an_announced_end_that_came_too_early_is_a_part_and_too_many_bytes_are_none(self, folder: Path) -> None:
+        sink = FileSink(folder)
+        with pytest.raises(AssetCut):
+            sink.save("a-1", pieces(PNG[:3000]), expected_size=len(PNG), tag='"v1"')
+        assert sink.begun("a-1") == Begun(3000, '"v1"')
+        with pytest.raises(AssetCut):
+            sink.save("a-1", pieces(PNG), expected_size=3000, tag='"v1"')
+        assert sink.begun("a-1") is None
+
+    def test_a_page_and_a_file_beyond_the_limit_leave_nothing(self, folder: Path) -> None:
+        sink = FileSink(folder)
+        with pytest.raises(AssetRejected):
+            sink.save("a-1", pieces(PAGE), expected_size=len(PAGE), tag='"v1"')
+        with pytest.raises(AssetTooLarge):
+            sink.save("a-1", pieces(PNG), expected_size=len(PNG), limit=100, tag='"v1"')
+        assert list(folder.iterdir()) == []
+
+    def test_after_another_start_of_the_machine_nothing_is_trusted(self, folder: Path) -> None:
+        sink = self.broken(folder)
+        tag = folder / ".a-1.tag"
+        tag.write_text('another-boot\n"v1"')
+        assert sink.begun("a-1") is None
+        saved = sink.save("a-1", pieces(PNG), expected_size=len(PNG))
+        assert bytes_of(saved) == PNG
+        assert [entry.name for entry in folder.iterdir()] == ["a-1.png"]
+
+    def test_it_can_be_let_go_of(self, folder: Path) -> None:
+        sink = self.broken(folder)
+        sink.discard("a-1")
+        sink.discard("a-1")
+        assert (sink.begun("a-1"), list(folder.iterdir())) == (None, [])
+
+    def test_a_part_that_went_away_meanwhile_is_worth_another_try(self, folder: Path) -> None:
+        sink = self.broken(folder)
+        with pytest.raises(AssetCut):
+            sink.save("a-1", pieces(PNG[9000:]), expected_size=len(PNG), tag='"v1"', begun=Begun(9000, '"v1"'))
+
+    def test_the_database_keeps_no_parts(self) -> None:
+        sink = DatabaseSink()
+        with pytest.raises(ConnectionResetError):
+            sink.save("a-1", dies(PNG[:3000]), expected_size=len(PNG), tag='"v1"')
+        assert sink.begun("a-1") is None
 
 
 class TestChoosingASink:

@@ -30,6 +30,7 @@ ALLOWED = {
     ("runner/store/migrations/env.py", "<module>", "begin"): (
         "within the transaction `create tables`, or by a developer's own command"
     ),
+    ("runner/assets/files.py", "FileSink.discard", "unlink"): "what is there of a file is worth nothing by then",
     ("runner/assets/files.py", "_sync_directory", "fsync"): "makes a rename durable that was announced",
     (
         "runner/router/catalog.py",

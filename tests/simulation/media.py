@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from runner.assets.base import Inspection, Saved, document_type
+from runner.assets.base import Inspection, KeepsNoParts, Saved, document_type
 from runner.core.errors import DiskError
+from runner.core.ranges import Begun
 from runner.router.media import MediaInterrupted, MediaReply
 from tests.simulation.world import Violation, World
+
+_NOTHING: Mapping[str, str] = {}
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 
@@ -41,7 +44,7 @@ class MediaModel:
         return url
 
     @contextmanager
-    def download(self, url: str) -> Iterator[MediaReply]:
+    def download(self, url: str, headers: Mapping[str, str] = _NOTHING) -> Iterator[MediaReply]:
         """See `MediaHost.download`."""
         world = self._world
         if url not in self._links:
@@ -72,7 +75,7 @@ class MediaModel:
         yield content[half:]
 
 
-class MemorySink:
+class MemorySink(KeepsNoParts):
     """Keeps each file whole under its name, or not at all."""
 
     def __init__(self, world: World) -> None:
@@ -88,6 +91,8 @@ class MemorySink:
         url: str | None = None,
         expected_size: int | None = None,
         limit: int | None = None,
+        tag: str | None = None,
+        begun: Begun | None = None,
     ) -> Saved:
         """See `AssetSink.save`."""
         inspection = Inspection(chunks, declared_type=declared_type, url=url, expected_size=expected_size, limit=limit)

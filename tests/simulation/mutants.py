@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.assets import AssetSink, Saved
+from runner.core.ranges import Begun
 from runner.core.types import TERMINAL, Charge, JobState, Outcome, OutcomeKind, Policy, Step, Transition
 from runner.core.wire import HttpRequest, Reply
 from runner.store.engine import Database
@@ -155,6 +156,14 @@ class LosesFiles:
     def save_document(self, stem: str, body: bytes, content_type: str) -> Saved:
         """As it should be."""
         return self.sink.save_document(stem, body, content_type)
+
+    def begun(self, stem: str) -> Begun | None:
+        """As it should be."""
+        return self.sink.begun(stem)
+
+    def discard(self, stem: str) -> None:
+        """As it should be."""
+        self.sink.discard(stem)
 
 
 def _new_key_when_unknown(runtime: Runtime, job_id: int) -> list[Wake]:

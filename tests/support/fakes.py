@@ -110,6 +110,8 @@ def status_document(status: str, **more: object) -> dict[str, Any]:
 
 # ---- media hosts ----
 
+_NOTHING: Mapping[str, str] = {}
+
 
 @dataclass(frozen=True)
 class Media:
@@ -129,11 +131,14 @@ class FakeMediaHost:
         self._links = {url: [m] if isinstance(m, Media) else list(m) for url, m in (links or {}).items()}
         #: Links as they were asked for.
         self.requests: list[str] = []
+        #: What was sent with each.
+        self.headers: list[Mapping[str, str]] = []
 
     @contextmanager
-    def download(self, url: str) -> Iterator[MediaReply]:
+    def download(self, url: str, headers: Mapping[str, str] = _NOTHING) -> Iterator[MediaReply]:
         """The next thing that this link does."""
         self.requests.append(url)
+        self.headers.append(headers)
         script = self._links[url]
         media = script.pop(0) if len(script) > 1 else script[0]
         yield MediaReply(media.status, media.headers, self._chunks(media))

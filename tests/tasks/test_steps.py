@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -54,6 +55,12 @@ NOT_FOUND = refusal(404, "request_not_found")
 
 def pictures(*links: str) -> Reply:
     return answer(200, {"images": [{"url": link, "content_type": "image/png"} for link in links]})
+
+
+#: Worth resuming.
+LARGE = PNG + bytes(5_000_000 - len(PNG))
+TAG = '"5ca1ab1e"'
+WHOLE = {"etag": TAG, "content-length": str(len(LARGE))}
 
 
 class World:
@@ -559,7 +566,7 @@ class TestWhatIsNoMedia:
 
     def test_a_link_that_nobody_can_fetch_is_said_to_be_lost(self, world: Make) -> None:
         class Unfetchable(FakeMediaHost):
-            def download(self, url: str) -> Any:
+            def download(self, url: str, headers: object = None) -> Any:
                 raise ValueError("the link is neither https nor http")
 
         w = world(ACCEPTED, answer(200, {"video": {"uri": "gs://bucket/film.mp4", "mime_type": "video/mp4"}}))
@@ -597,6 +604,50 @@ class TestBrokenDownloads:
         assert FRESH in w.media.requests
         assert w.assets[0]["state"] == "failed"
         assert w.files == {}
+
+    def large(self, world: Make, *media: Media) -> World:
+        w = world(ACCEPTED, pictures(LINK), media={LINK: media}, max_asset_bytes=2 * len(LARGE))
+        w.run()
+        return w
+
+    def test_a_large_file_goes_on_where_it_broke_off(self, world: Make) -> None:
+        rest = {"etag": TAG, "content-range": f"bytes 1000000-{len(LARGE) - 1}/{len(LARGE)}"}
+        w = self.large(
+            world,
+            Media(LARGE[:1_000_000], headers=WHOLE, breaks=True),
+            Media(LARGE[1_000_000:], 206, headers=rest),
+        )
+        assert w.files == {"cats-000001-1.png": LARGE}
+        assert w.media.headers == [{}, {"Range": "bytes=1000000-", "If-Range": TAG}]
+        assert w.assets[0]["sha256"] == hashlib.sha256(LARGE).hexdigest()
+
+    @pytest.mark.parametrize(
+        "second",
+        [
+            Media(LARGE[1_000_000:], 206, headers={"etag": TAG, "content-range": "bytes 0-999999/5000000"}),
+            Media(LARGE[1_000_000:], 206, headers={"etag": '"other"'}),
+            Media(b"", 416),
+        ],
+        ids=["another offset", "another file", "no such range"],
+    )
+    def test_without_proof_it_is_fetched_anew(self, world: Make, second: Media) -> None:
+        w = self.large(world, Media(LARGE[:1_000_000], headers=WHOLE, breaks=True), second, Media(LARGE, headers=WHOLE))
+        assert w.files == {"cats-000001-1.png": LARGE}
+        assert w.media.headers[2] == {}
+
+    def test_a_host_that_sends_the_whole_file_again_is_taken_at_its_word(self, world: Make) -> None:
+        w = self.large(
+            world, Media(LARGE[:1_000_000], headers=WHOLE, breaks=True), Media(LARGE, headers={**WHOLE, "etag": '"2"'})
+        )
+        assert w.files == {"cats-000001-1.png": LARGE}
+
+    def test_what_was_begun_of_a_file_that_is_given_up_does_not_remain(self, world: Make) -> None:
+        broken = Media(LARGE[:1_000_000], headers=WHOLE, breaks=True)
+        media = {LINK: broken, FRESH: broken}
+        w = world(ACCEPTED, pictures(LINK), pictures(FRESH), media=media, max_asset_bytes=2 * len(LARGE))
+        w.run()
+        assert w.assets[0]["state"] == "failed"
+        assert list(w.folder.iterdir()) == []
 
     def test_a_compressed_transfer_is_not_measured_by_its_packed_length(self, world: Make) -> None:
         headers = {"content-length": "17", "content-encoding": "gzip"}
