@@ -23,6 +23,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from runner.core.addresses import is_loopback as is_loopback_address
 from runner.core.addresses import is_public
 from runner.core.errors import SettingsError
+from runner.core.places import is_object_store
 
 _PREFIX = "COMFY_BATCH_"
 DEFAULT_ROUTER = "https://api.comfy.org"
@@ -54,7 +55,7 @@ class Settings(BaseSettings):
     database_url: str | None = None
     #: Redis or RabbitMQ for workers in other processes; by default everything runs in the command's own process.
     broker_url: str | None = None
-    #: Where media go: `files` (below the output folder) or `database`.
+    #: Where media go: `files` (below the output folder), `database`, or an object store such as `s3://bucket/prefix`.
     asset_store: str = "files"
     #: How many jobs of one account may be between submitting and collected.
     max_in_flight: Annotated[int, Field(ge=1, le=10_000)] = 100
@@ -149,9 +150,16 @@ class Settings(BaseSettings):
     @field_validator("asset_store")
     @classmethod
     def _known_store(cls, value: str) -> str:
-        if value not in {"files", "database"}:
-            raise ValueError("must be `files` or `database`")
-        return value
+        address = urlsplit(value)
+        if value in {"files", "database"}:
+            return value
+        if not is_object_store(value) or not address.netloc:
+            raise ValueError(
+                "must be `files`, `database` or the address of an object store, such as s3://bucket/folder"
+            )
+        if "@" in address.netloc or address.query or address.fragment:
+            raise ValueError("must hold neither a key nor a query: it is shown; keys go into the store's own variables")
+        return value.rstrip("/")
 
     @field_validator("log_level")
     @classmethod

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
-from pathlib import Path
 from typing import Any, Protocol
 
 from runner.assets import AssetCut, AssetRejected, AssetSink, AssetTooLarge, Saved, open_sink
@@ -94,7 +93,7 @@ class Runtime:
         """Where the media of the claim's batch go."""
         if claim.batch_id not in self.sinks:
             place = self.jobs.place(claim.batch_id)
-            self.sinks[claim.batch_id] = open_sink(place.store, Path(place.directory))
+            self.sinks[claim.batch_id] = open_sink(place.store, place.directory)
         return self.sinks[claim.batch_id]
 
     def schema(self, model: str) -> Mapping[str, Any] | None:

@@ -2,4 +2,10 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.support.databases", "tests.support.redis", "tests.support.rabbitmq", "tests.support.loopback"]
+pytest_plugins = [
+    "tests.support.databases",
+    "tests.support.redis",
+    "tests.support.rabbitmq",
+    "tests.support.loopback",
+    "tests.support.objectstore",
+]

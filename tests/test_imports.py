@@ -31,10 +31,12 @@ PARTS = {
     "runner.core": part(libraries="pydantic"),
     "runner.store": part("runner.core", "sqlmodel sqlalchemy alembic psycopg"),
     "runner.router": part("runner.core", "httpx httpcore jsonschema_rs"),
-    "runner.assets": part("runner.core"),
+    "runner.assets": part("runner.core", "obstore"),
     "runner.report": part("runner.core runner.store", "jinja2"),
     "runner.simulator": part("runner.core", "starlette uvicorn"),
-    "config": part("runner.core.errors runner.core.addresses", "pydantic pydantic_settings dotenv celery kombu"),
+    "config": part(
+        "runner.core.errors runner.core.addresses runner.core.places", "pydantic pydantic_settings dotenv celery kombu"
+    ),
     "tasks": part("runner.core runner.store runner.router runner.assets config", "celery kombu billiard flower"),
     "runner.cli": part(
         "runner.core runner.store runner.router runner.assets runner.report runner.simulator config tasks", "typer rich"
@@ -52,6 +54,7 @@ ONE_HOME = {
     "httpx": "runner.router",
     "httpcore": "runner.router",
     "jsonschema_rs": "runner.router",
+    "obstore": "runner.assets",
     "starlette": "runner.simulator",
     "uvicorn": "runner.simulator",
     "typer": "runner.cli",

@@ -1,4 +1,4 @@
-"""Where media bytes go: files in a folder, or the database."""
+"""Where media bytes go: files in a folder, the database, or an object store."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from runner.assets.base import AssetCut, AssetFault, AssetRejected, AssetSink, A
 from runner.assets.database import DatabaseSink
 from runner.assets.files import FileSink
 from runner.core.errors import SettingsError
+from runner.core.places import is_object_store
 
 __all__ = [
     "AssetCut",
@@ -22,13 +23,21 @@ __all__ = [
 ]
 
 
-def open_sink(kind: str, directory: Path) -> AssetSink:
-    """The keeper that a setting names: `files` (into `directory`) or `database`.
+def open_sink(kind: str, directory: str) -> AssetSink:
+    """The keeper that a setting names: `files` (into the folder `directory`), `database`, or an object store's address
+    (below the address `directory`).
 
-    Raises SettingsError for any other word.
+    Raises SettingsError for anything else.
     """
     if kind == "files":
-        return FileSink(directory)
+        return FileSink(Path(directory))
+    if is_object_store(kind):
+        # Imported where it is used: few have one, and everybody starts this.
+        from runner.assets.objects import ObjectSink
+
+        return ObjectSink(directory)
     if kind == "database":
         return DatabaseSink()
-    raise SettingsError(f"there is no asset store `{kind}`", advice="use `files` or `database`")
+    raise SettingsError(
+        f"there is no asset store `{kind}`", advice="use `files`, `database` or the address of an object store"
+    )

@@ -63,6 +63,7 @@ def _findings() -> Iterator[Finding]:
     yield _database(settings)
     yield _broker(settings)
     yield _disk(settings)
+    yield from _media(settings)
 
 
 def _key(settings: Settings) -> Finding:
@@ -123,6 +124,21 @@ def _disk(settings: Settings) -> Finding:
     free = shutil.disk_usage(existing).free
     cure = None if free >= LITTLE_SPACE else "free some space before a large batch"
     return Finding("disk", free >= LITTLE_SPACE, f"{free / 1024**3:.1f} GiB free at {existing}", cure)
+
+
+def _media(settings: Settings) -> Iterator[Finding]:
+    """Where media go, if that is not the disk."""
+    from runner.assets.objects import ObjectSink
+    from runner.core.places import is_object_store
+
+    if not is_object_store(settings.asset_store):
+        return
+    try:
+        ObjectSink(settings.asset_store).check()
+    except BatchError as error:
+        yield Finding("media", False, error.message, error.advice)
+    else:
+        yield Finding("media", True, f"{settings.asset_store} can be written")
 
 
 def _is_writable(folder: Path) -> bool:

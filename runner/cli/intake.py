@@ -23,6 +23,7 @@ from runner.cli.output import err
 from runner.cli.reading import CHUNK, Intake, Reading, opened, parse_template, read_template
 from runner.core.errors import Interrupted, UsageError
 from runner.core.jobspec import JobSpec
+from runner.core.places import is_object_store
 from runner.core.quotes import Shapes
 from runner.router.catalog import Exchange
 from runner.store.batches import BatchRecord, NewBatch, NewJob
@@ -102,7 +103,7 @@ def _refuse_other_wishes(existing: BatchRecord, intake: Intake) -> None:
     advice = f"leave the flag away, or pay for a second batch: the same command with --new --name {name}"
     if intake.name is not None and intake.name != existing.name:
         raise UsageError(f"the batch of {intake.manifest} is named `{existing.name}` already", advice=advice)
-    if intake.output is not None and str(intake.output.absolute()) != existing.output_dir:
+    if intake.output is not None and _place_in(existing.asset_store, intake.output) != existing.output_dir:
         raise UsageError(
             f"the batch of {intake.manifest} keeps its media in {existing.output_dir} already", advice=advice
         )
@@ -172,9 +173,8 @@ def _begin(context: Context, intake: Intake, fingerprint: str) -> NewBatch:
         # Another process died while it wrote the rows; nothing of them was ever sent.
         context.batches.discard(unfinished.id)
     name = _free_name(context, intake)
-    output = intake.output or context.settings.home / "output" / name
-    if context.settings.asset_store == "files":
-        check_folder(output)
+    output = _place_of(context, intake, name)
+    check_place(context.settings.asset_store, output)
     batch = NewBatch(
         id=uuid.uuid4().hex,
         name=name,
@@ -183,14 +183,37 @@ def _begin(context: Context, intake: Intake, fingerprint: str) -> NewBatch:
         simulated=intake.simulated,
         manifest=intake.manifest.encode("utf-8", "backslashreplace").decode(),
         asset_store=context.settings.asset_store,
-        output_dir=str(output.absolute()),
+        output_dir=output,
     )
     context.batches.create(batch, time.time())
     return batch
 
 
-def check_folder(folder: Path) -> None:
-    """Find out whether media can be written there before anything is paid for. Raises `UsageError`."""
+def _place_of(context: Context, intake: Intake, name: str) -> str:
+    """Where the media of a batch go: a folder, or an address in an object store."""
+    store = context.settings.asset_store
+    if intake.output is not None:
+        return _place_in(store, intake.output)
+    return f"{store}/{name}" if is_object_store(store) else str((context.settings.home / "output" / name).absolute())
+
+
+def _place_in(store: str, output: Path) -> str:
+    """The place that a user names, which in an object store is below its address."""
+    return f"{store}/{output.as_posix().strip('/')}" if is_object_store(store) else str(output.absolute())
+
+
+def check_place(store: str, place: str) -> None:
+    """Find out whether media can be written there before anything is paid for. Raises `UsageError`, or `DiskError`
+    where an object store cannot be written."""
+    if is_object_store(store):
+        from runner.assets.objects import ObjectSink
+
+        ObjectSink(place).check()
+    elif store == "files":
+        _check_folder(Path(place))
+
+
+def _check_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -7,13 +7,12 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from rich.markup import escape
 
 from config.settings import Settings
 from runner.cli.context import Context
-from runner.cli.intake import check_folder
+from runner.cli.intake import check_place
 from runner.cli.output import (
     err,
     exit_status,
@@ -82,8 +81,7 @@ def put_to_work(context: Context, batch: BatchRecord) -> BatchRecord:
             f"the manifest of `{batch.name}` was never read to its end, and nothing of it was sent",
             advice=f"comfy-batch run {batch.manifest}, as it was typed before",
         )
-    if batch.asset_store == "files":
-        check_folder(Path(batch.output_dir))
+    check_place(batch.asset_store, batch.output_dir)
     context.batches.unblock(batch.credential_id)
     context.upkeep.set_clock_right(batch.credential_id, time.time())
     context.batches.resume(batch.id, time.time(), Policy())

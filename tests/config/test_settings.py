@@ -310,3 +310,20 @@ class TestWhereMediaMayBe:
         if allowed:
             monkeypatch.setenv("COMFY_BATCH_ALLOW_PRIVATE_MEDIA", allowed)
         assert load_settings().may_fetch_from(address) is may
+
+
+class TestWhereMediaGo:
+    @pytest.mark.parametrize("store", ["files", "database", "s3://bucket/a/b", "gs://bucket", "az://container/x"])
+    def test_a_place_that_there_is(self, monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+        monkeypatch.setenv("COMFY_BATCH_ASSET_STORE", f"{store}/" if "://" in store else store)
+        assert load_settings().asset_store == store
+
+    @pytest.mark.parametrize(
+        "store",
+        ["tape", "", "s3://", "ftp://host/x", "https://bucket.invalid/x", "s3://key:secret@bucket/x", "s3://b/x?sig=1"],
+    )
+    def test_anything_else_is_refused_without_being_repeated(self, monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+        monkeypatch.setenv("COMFY_BATCH_ASSET_STORE", store)
+        with pytest.raises(SettingsError, match="COMFY_BATCH_ASSET_STORE") as caught:
+            load_settings()
+        assert "secret" not in str(caught.value)

@@ -1,0 +1,148 @@
+"""Media kept in an object store: S3 and what speaks like it, Google Cloud Storage, Azure."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tempfile
+from collections.abc import Iterable, Iterator
+from itertools import count
+from secrets import token_hex
+from typing import IO, Any
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    GenericError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from obstore.store import from_url
+
+from runner.assets.base import Inspection, KeepsNoParts, Saved, document_type
+from runner.core.errors import DiskError, SettingsError
+from runner.core.filetypes import FileType
+from runner.core.ranges import Begun
+
+#: A file is collected before it is sent: its hash goes with it. Up to so many bytes in memory, then on disk.
+IN_MEMORY = 16 * 1024 * 1024
+#: A larger one goes in parts, for which no store promises that it writes over nothing.
+LARGEST_WHOLE = 64 * 1024 * 1024
+#: Where the hash of an object stands.
+_HASH = "sha256"
+
+
+class ObjectSink(KeepsNoParts):
+    """Writes objects below an address such as `s3://bucket/prefix`.
+
+    An object appears whole or not at all. One of the same name that holds something else is not written over. The key
+    comes from the environment, by the names that the store's own tools use.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Raises `SettingsError` for an address that is no store's."""
+        self.address = address.rstrip("/")
+        try:
+            # The library's own patience; the database has the rest.
+            self._store: Any = from_url(self.address, retry_config={"max_retries": 3})
+        except (BaseError, ValueError) as error:
+            raise SettingsError(
+                f"{self.address} is no object store that can be used: {_first_line(error)}",
+                advice="see docs/media.md for the addresses and for the variables that hold its key",
+            ) from None
+
+    def save(
+        self,
+        stem: str,
+        chunks: Iterable[bytes],
+        *,
+        declared_type: str | None = None,
+        url: str | None = None,
+        expected_size: int | None = None,
+        limit: int | None = None,
+        tag: str | None = None,
+        begun: Begun | None = None,
+    ) -> Saved:
+        """See `AssetSink.save`."""
+        inspection = Inspection(chunks, declared_type=declared_type, url=url, expected_size=expected_size, limit=limit)
+        with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
+            for chunk in inspection:
+                file.write(chunk)
+            kind = inspection.file_type()
+            kept = inspection.kept(kind)
+            path = self._put(stem, kind, file, kept.size, kept.sha256)
+        return inspection.kept(kind, path=path)
+
+    def save_document(self, stem: str, body: bytes, content_type: str) -> Saved:
+        """See `AssetSink.save_document`."""
+        kind = document_type(body, content_type)
+        digest = hashlib.sha256(body).hexdigest()
+        path = self._put(stem, kind, io.BytesIO(body), len(body), digest)
+        return Saved(path, len(body), digest, kind.media_type, kind.extension)
+
+    def check(self) -> None:
+        """Find out whether it can be written, before anything is paid for. Raises `DiskError`."""
+        name = f".comfy-batch-{token_hex(8)}"
+        try:
+            obstore.put(self._store, name, b"")
+            obstore.delete(self._store, name)
+        except (BaseError, OSError) as error:
+            raise self._fault(error) from error
+
+    def _put(self, stem: str, kind: FileType, file: IO[bytes], size: int, digest: str) -> str:
+        if not stem or "/" in stem:
+            raise ValueError("a stem is one plain file name")
+        attributes = {"Content-Type": kind.media_type, _HASH: digest}
+        try:
+            for name in _names(stem, kind.extension):
+                file.seek(0)
+                if self._put_new(name, file, size, attributes) or self._holds(name, size, digest):
+                    return f"{self.address}/{name}"
+        except (BaseError, OSError) as error:
+            raise self._fault(error) from error
+        raise AssertionError("there are names without end")
+
+    def _put_new(self, name: str, file: IO[bytes], size: int, attributes: dict[str, str]) -> bool:
+        """Whether the object was written; not where one of the name is there."""
+        if size > LARGEST_WHOLE:
+            try:
+                obstore.head(self._store, name)
+            except (NotFoundError, FileNotFoundError):
+                obstore.put(self._store, name, file, attributes=attributes)
+                return True
+            return False
+        try:
+            obstore.put(self._store, name, file, attributes=attributes, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return False
+        return True
+
+    def _holds(self, name: str, size: int, digest: str) -> bool:
+        """Whether the object is what a try of the same file wrote that was not marked."""
+        found = obstore.get(self._store, name, options={"head": True})
+        return found.meta["size"] == size and found.attributes.get(_HASH) == digest
+
+    def _fault(self, error: Exception) -> DiskError:
+        refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
+        missing = isinstance(error, NotFoundError | FileNotFoundError)
+        why = "its key is refused" if refused else "it does not exist" if missing else _first_line(error)
+        if refused:
+            advice = "check the variables that hold the store's key, then resume the batch"
+        elif missing:
+            advice = "make the bucket, then resume the batch"
+        else:
+            advice = "check the store and the way to it, then resume the batch"
+        return DiskError(f"cannot write to {self.address}: {why}", advice=advice)
+
+
+def _names(stem: str, extension: str) -> Iterator[str]:
+    yield f"{stem}.{extension}"
+    yield from (f"{stem}~{number}.{extension}" for number in count(2))
+
+
+def _first_line(error: Exception) -> str:
+    """What the library says, without what it adds for developers, and without a query that could hold a signature."""
+    line = str(error).partition("\n")[0].partition("?")[0]
+    return line[:200] if isinstance(error, GenericError | BaseError) else type(error).__name__
