@@ -55,7 +55,7 @@ def take_in(
     intake: Intake,
     router: Exchange,
     tell: Callable[[int], None],
-    approve: Callable[[Shapes], None],
+    approve: Callable[[Shapes], None] | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Taken:
     """The batch of the manifest: the one that exists already, or a new one with all its rows written.
@@ -86,7 +86,7 @@ def take_in(
                 keep_lease()
                 tell(rows)
 
-            reading = Reading(context, intake, router, template, file.read(CHUNK))
+            reading = Reading(context, intake, router, template, file.read(CHUNK), priced=approve is not None)
             blank = _write(context, batch, reading, file, told, approve)
     return Taken(context.batches.find(batch.id), True, blank, tuple(reading.unchecked), tuple(reading.report.hints))
 
@@ -150,7 +150,7 @@ def _write(
     reading: Reading,
     file: BinaryIO,
     tell: Callable[[int], None],
-    approve: Callable[[Shapes], None],
+    approve: Callable[[Shapes], None] | None,
 ) -> int:
     file.seek(0)
     try:
@@ -158,7 +158,8 @@ def _write(
         for total in context.batches.write_rows(batch, map(_new_job, reading.rows(file)), time.time()):
             tell(total)
         reading.fail_if_faulty()
-        approve(reading.shapes)
+        if approve is not None:
+            approve(reading.shapes)
     except BaseException:
         context.batches.discard(batch.id)
         raise

@@ -588,7 +588,8 @@ def _take_in(context: Context, intake: Intake, max_cost: str | None, *, yes: boo
             shown.stop()
             approver(router, consent)(shapes)
 
-        taken = take_in(context, intake, Patient(router, time.sleep), tell, approve, interrupted.is_set)
+        asked = approve if consent.depends_on_cost else None
+        taken = take_in(context, intake, Patient(router, time.sleep), tell, asked, interrupted.is_set)
     batch = taken.batch
     if limit is not None:
         context.batches.set_max_cost(batch.id, limit)

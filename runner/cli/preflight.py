@@ -25,11 +25,11 @@ from runner.router.patience import Patient
 _CHARGED: Mapping[str, str] = {"yes": "charged", "no": "free", "unknown": "perhaps charged"}
 
 
-def read_through(context: Context, intake: Intake, router: Exchange) -> Reading:
+def read_through(context: Context, intake: Intake, router: Exchange, *, priced: bool = False) -> Reading:
     """Read and check the whole manifest and keep nothing of it. Raises `ManifestError` with every problem."""
     template = parse_template(intake.template, read_template(intake.template))
     with opened(intake.manifest) as file:
-        reading = Reading(context, intake, Patient(router, time.sleep), template, file.read(CHUNK))
+        reading = Reading(context, intake, Patient(router, time.sleep), template, file.read(CHUNK), priced=priced)
         file.seek(0)
         for _ in reading.rows(file):
             pass
@@ -72,7 +72,7 @@ def validate(context: Context, intake: Intake, router: Exchange, *, as_json: boo
 
 def estimate(context: Context, intake: Intake, router: Exchange, *, as_json: bool) -> int:
     """What the manifest would cost, unknown parts named as unknown."""
-    reading = read_through(context, intake, router)
+    reading = read_through(context, intake, router, priced=True)
     found = estimate_of(router, reading.shapes)
     if as_json:
         print_json(_estimate_document(intake.manifest, found))

@@ -60,8 +60,17 @@ class Reading:
     """One reading of a manifest: its problems, and the models it names."""
 
     def __init__(
-        self, context: Context, intake: Intake, router: Exchange, template: Template | None, beginning: bytes
+        self,
+        context: Context,
+        intake: Intake,
+        router: Exchange,
+        template: Template | None,
+        beginning: bytes,
+        *,
+        priced: bool,
     ) -> None:
+        #: Whether anybody asks what the rows cost; to compare their shapes takes longer than to read them.
+        self._priced = priced
         self._context = context
         self._router = router
         self._unknown: dict[str, str] = {}
@@ -69,7 +78,7 @@ class Reading:
         self._checkers: dict[str, BodyChecker] = {}
         #: Models whose bodies cannot be checked ahead, in the order in which they were met.
         self.unchecked: list[str] = []
-        #: What there is to price.
+        #: What there is to price; empty where nobody asks.
         self.shapes = Shapes()
         self.path = intake.manifest
         self.report = ReadReport()
@@ -95,7 +104,8 @@ class Reading:
             for problem in self._faults(item):
                 self._note(problem)
             if not self.count:
-                self.shapes.add(item.model, item.query, item.body)
+                if self._priced:
+                    self.shapes.add(item.model, item.query, item.body)
                 yield item
         for model, line in self.report.models.items():
             if model in self._unknown:

@@ -34,6 +34,12 @@ class Consent:
     #: Whether somebody is there to answer.
     can_ask: bool = False
 
+    @property
+    def depends_on_cost(self) -> bool:
+        """Whether it matters what a batch costs: where it does not, the Router need not be asked."""
+        asks = self.can_ask and not self.yes and self.confirm_above is not None
+        return self.max_cost is not None or asks
+
 
 def somebody_is_there() -> bool:
     """Whether a question would reach a person."""
@@ -66,15 +72,9 @@ def _quotes(router: Exchange, shape: Shape) -> list[Quote]:
 def approver(
     router: Exchange, consent: Consent, ask: Callable[[str], None] = agree, sleep: Callable[[float], None] = time.sleep
 ) -> Callable[[Shapes], None]:
-    """What is shown a new batch before it counts, and raises `UsageError` where its cost is not meant.
-
-    Nothing is asked of the Router where the answer would change nothing.
-    """
+    """What is shown a new batch before it counts, and raises `UsageError` where its cost is not meant."""
 
     def approve(shapes: Shapes) -> None:
-        asks = consent.can_ask and not consent.yes and consent.confirm_above is not None
-        if consent.max_cost is None and not asks:
-            return
         estimate = estimate_of(router, shapes, sleep)
         err.print(f"Quoted: {estimate_words(estimate)}.")
         question = _question(estimate, consent)

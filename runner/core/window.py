@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 #: What a refusal leaves of the window.
 SHRINK_FACTOR = 0.75
 #: Refusals that come within this many seconds of the last cut are echoes of the same crowd.
@@ -16,6 +18,22 @@ def room(window: float, in_flight: int, downloading: int) -> int:
     """
     places = int(window)
     return min(places - in_flight, 2 * places - in_flight - downloading)
+
+
+def affordable(max_cost: float, quoted: float, dearest: float | None, unanswered: int) -> int | None:
+    """How many more jobs of a batch may be sent so that its quotes cannot add up to more than `max_cost`.
+
+    `None` stands for any number.
+
+    `quoted` is what they add up to by now, `dearest` the largest of them (0 where sends are answered without a quote,
+    `None` where none was answered yet), `unanswered` how many sends are under way. Amounts are of one currency.
+    """
+    if dearest is None:
+        return 1 - unanswered
+    if dearest == 0:
+        return None
+    # A hair's breadth more, since sums of decimal fractions in binary fall short.
+    return math.floor((max_cost - quoted) / dearest + 1e-9) - unanswered
 
 
 def grown(window: float, largest: int) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from runner.core.lifecycle import decide
 from runner.core.types import Job, JobState, Outcome, OutcomeKind, Policy, Window
-from runner.core.window import grown, room, shrunk
+from runner.core.window import affordable, grown, room, shrunk
 from runner.store.hot import IN_FLIGHT_SQL, Hot, Row, Sql
 from runner.store.records import Wake
 
@@ -29,8 +29,9 @@ _CROWDED = Sql("""
 SELECT 1 AS crowded FROM credential WHERE id = :id AND window_size < 2 + (
   SELECT count(*) FROM job WHERE credential_id = :id AND state = 'downloading' AND wake_at IS NOT NULL)
 """)
+_COUNT_SUBMITTING = Sql("SELECT count(*) AS n FROM job WHERE batch_id = :id AND state = 'submitting'")
 _ACTIVE_BATCHES = Sql("""
-SELECT id, started_at FROM batch
+SELECT id, started_at, max_cost, quoted, dearest FROM batch
 WHERE credential_id = :id AND state = 'active' AND total IS NOT NULL AND id = COALESCE(:only, id)
 ORDER BY created_at, id
 """)
@@ -103,7 +104,7 @@ def admit_within(
         return wakes
     for batch in hot.rows(_ACTIVE_BATCHES, {"id": credential.id, "only": only_batch}):
         batch_id, started_at = batch["id"], batch["started_at"]
-        values = {"batch": batch_id, "now": now, "room": places - len(wakes)}
+        values = {"batch": batch_id, "now": now, "room": min(places - len(wakes), _affordable(hot, batch, places))}
         found = hot.rows(_SELECT_PENDING, values)
         if found and started_at is None:
             hot.run(_BEGIN_BATCH, {"id": batch_id, "now": now})
@@ -111,6 +112,16 @@ def admit_within(
         if len(wakes) >= places:
             break
     return wakes
+
+
+def _affordable(hot: Hot, batch: Row, most: int) -> int:
+    """How many of `most` jobs of the batch its limit on cost lets in."""
+    if batch["max_cost"] is None:
+        return most
+    unanswered = hot.row(_COUNT_SUBMITTING, {"id": batch["id"]})
+    sent = int(unanswered["n"]) if unanswered else 0
+    more = affordable(batch["max_cost"], batch["quoted"], batch["dearest"], sent)
+    return most if more is None else max(0, min(most, more))
 
 
 def _admit(hot: Hot, found: Sequence[Row], batch: str, now: float) -> list[Wake]:

@@ -315,8 +315,7 @@ class BatchStore:
                 text("""
                 UPDATE batch SET state = 'active', pause_reason = NULL, pause_detail = NULL, finished_at = NULL,
                   alike = 0, alike_as = NULL
-                WHERE id = :id AND NOT (pause_reason = 'max_cost' AND max_cost < quoted + (
-                  SELECT COALESCE(MAX(quote_high), 0) FROM job WHERE batch_id = :id))
+                WHERE id = :id AND NOT (COALESCE(pause_reason, '') = 'max_cost' AND max_cost < quoted + dearest - 1e-9)
                 AND (state = 'paused' OR (state = 'finished' AND EXISTS (
                   SELECT 1 FROM job WHERE batch_id = :id
                   AND state NOT IN ('succeeded', 'failed', 'cancelled', 'expired'))))
@@ -433,8 +432,10 @@ class BatchStore:
         with self._database.write("set max cost", durable=True) as connection:
             connection.execute(
                 text("""
-                UPDATE batch SET max_cost = :dollars, quoted = (
-                  SELECT COALESCE(SUM(quote_high), 0) FROM job WHERE batch_id = :id) WHERE id = :id
+                UPDATE batch SET max_cost = :dollars,
+                  quoted = (SELECT COALESCE(SUM(quote_high), 0) FROM job WHERE batch_id = :id),
+                  dearest = COALESCE((SELECT MAX(quote_high) FROM job WHERE batch_id = :id), dearest)
+                WHERE id = :id
                 """),
                 {"id": batch_id, "dollars": float(dollars)},
             )

@@ -6,16 +6,16 @@ import math
 from collections.abc import Mapping
 
 from runner.core.quotes import read_quote
-from runner.core.types import Handle
+from runner.core.types import BatchState, Handle
+from runner.core.window import affordable
 from runner.store.hot import Hot, Sql
 
 _CREDITS_USED = "x-comfy-credits-used"
-_ADD = Sql("UPDATE batch SET quoted = quoted + :quote WHERE id = :id AND max_cost IS NOT NULL")
-# The next send could cost as much as this one.
-_PAUSE = Sql("""
-UPDATE batch SET state = 'paused', pause_reason = 'max_cost', pause_detail = NULL
-WHERE id = :id AND state = 'active' AND max_cost IS NOT NULL AND quoted + :quote > max_cost
+_ADD = Sql("""
+UPDATE batch SET quoted = quoted + :quote, dearest = CASE WHEN dearest > :quote THEN dearest ELSE :quote END
+WHERE id = :id AND max_cost IS NOT NULL RETURNING state, max_cost, quoted, dearest
 """)
+_PAUSE = Sql("UPDATE batch SET state = 'paused', pause_reason = 'max_cost', pause_detail = NULL WHERE id = :id")
 
 
 def bounds_of(handle: Handle | None) -> dict[str, float | None]:
@@ -36,6 +36,10 @@ def credits_used(notes: Mapping[str, str]) -> float | None:
 
 def keep_to_max_cost(hot: Hot, batch_id: str, handle: Handle) -> None:
     """Count the quote of a send, and send nothing more of a batch whose limit the next could pass."""
-    quote = bounds_of(handle)["quote_high"]
-    if quote is not None and hot.run(_ADD, {"id": batch_id, "quote": quote}):
-        hot.run(_PAUSE, {"id": batch_id, "quote": quote})
+    quote = bounds_of(handle)["quote_high"] or 0.0
+    batch = hot.row(_ADD, {"id": batch_id, "quote": quote})
+    if batch is None or batch["state"] != BatchState.ACTIVE:
+        return
+    more = affordable(batch["max_cost"], batch["quoted"], batch["dearest"], 0)
+    if more is not None and more < 1:
+        hot.run(_PAUSE, {"id": batch_id})

@@ -63,6 +63,8 @@ class Batch(SQLModel, table=True):
     max_cost: float | None = Field(default=None, sa_column=_time())
     #: What they add up to, where that is limited.
     quoted: float = Field(default=0.0, sa_column=Column(Double, nullable=False, server_default="0"))
+    #: The largest of them, in US dollars; 0 while sends were answered without any, `None` while none was answered.
+    dearest: float | None = Field(default=None, sa_column=_time())
     #: Rows of the manifest; `None` while they are still being written, and nothing is sent before.
     total: int | None = None
     created_at: float = Field(sa_column=_time(nullable=False))

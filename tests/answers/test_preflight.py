@@ -149,7 +149,8 @@ class TestMaxCost:
         # What was not quoted before is quoted by the sends.
         bench = start({"estimate_disabled": True})
         content = "prompt\n" + "a cat\n" * 10
-        bench.submit(content, "--max-cost", "0.10", "--yes", "--max-in-flight", "1")
+        # However many may be in flight.
+        bench.submit(content, "--max-cost", "0.10", "--yes")
         bench.router.faults(estimate_disabled=False)
         bench.work()
         said, summary = bench.status()
@@ -160,7 +161,7 @@ class TestMaxCost:
         bench.resume()
         bench.work()
         assert bench.status()[1]["jobs"]["succeeded"] == 3
-        bench.submit(content, "--max-cost", "1", "--yes", "--max-in-flight", "1")
+        bench.submit(content, "--max-cost", "1", "--yes")
         bench.work()
         assert bench.status()[1]["jobs"]["succeeded"] == 10
         bench.router.assert_paid_once(10)
@@ -201,6 +202,20 @@ class TestConsent:
             approver(router, told, questions.append)(self.shapes(rows, model))
         return questions
 
+    @pytest.mark.parametrize(
+        ("consent", "depends"),
+        [
+            (Consent(can_ask=True, confirm_above=Decimal(1)), True),
+            (Consent(max_cost=Decimal(1), yes=True), True),
+            (Consent(can_ask=True, confirm_above=Decimal(1), yes=True), False),
+            (Consent(can_ask=True), False),
+            (Consent(confirm_above=Decimal(1)), False),
+        ],
+        ids=["a person", "a limit", "a yes", "no sum", "no terminal"],
+    )
+    def test_the_router_is_asked_only_where_the_answer_matters(self, consent: Consent, depends: bool) -> None:
+        assert consent.depends_on_cost is depends
+
     def test_above_the_set_sum_it_asks_and_says_how_many_runs_that_is(self, start: Start) -> None:
         bench = start()
         assert self.asked(bench, 33) == []
@@ -211,11 +226,10 @@ class TestConsent:
         assert self.asked(bench, 99, "fal/h3-max") == []
         assert self.asked(bench, 100, "fal/h3-max")[0].startswith("100 paid runs, unknown for 100 rows")
 
-    def test_with_a_yes_without_a_terminal_or_a_sum_the_router_is_not_even_asked(self, start: Start) -> None:
+    def test_without_a_terminal_no_quote_is_asked_for(self, start: Start) -> None:
         bench = start()
-        for consent in ({"yes": True}, {"can_ask": False}, {"confirm_above": None}):
-            assert self.asked(bench, 1000, **consent) == []
-        assert calls(bench, "catalog") == 0
+        bench.submit("prompt\n" + "a cat\n" * 300)
+        assert calls(bench, "catalog") == 2
 
     def test_an_unknown_cost_under_a_limit_is_asked_about(self, start: Start) -> None:
         (question,) = self.asked(start(), 2, "fal/h3-max", max_cost=Decimal(5))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.core.window import SHRINK_FACTOR, SHRINK_INTERVAL, grown, room, shrunk
+from runner.core.window import SHRINK_FACTOR, SHRINK_INTERVAL, affordable, grown, room, shrunk
 
 NOW = 1_800_000_000.0
 
@@ -37,6 +37,37 @@ def test_there_is_room_beside_what_is_in_flight_unless_downloads_pile_up(
     in_flight: int, downloading: int, more: int
 ) -> None:
     assert room(10.9, in_flight, downloading) == more
+
+
+@pytest.mark.parametrize(
+    ("quoted", "dearest", "unanswered", "more"),
+    [
+        # Nobody knows what one costs: one is sent to find out.
+        (0.0, None, 0, 1),
+        (0.0, None, 1, 0),
+        # Sends are answered without a quote: there is no sum to keep to.
+        (0.0, 0.0, 50, None),
+        (0.03, 0.03, 0, 2),
+        (0.03, 0.03, 2, 0),
+        (0.09, 0.03, 0, 0),
+        (0.08, 0.03, 0, 0),
+        (0.50, 0.03, 0, -14),
+    ],
+)
+def test_no_more_are_sent_than_could_be_paid_for(
+    quoted: float, dearest: float | None, unanswered: int, more: int | None
+) -> None:
+    assert affordable(0.09, quoted, dearest, unanswered) == more
+
+
+@given(st.integers(1, 500), st.integers(1, 2000))
+def test_cents_add_up_to_the_limit_exactly(cents: int, rows: int) -> None:
+    limit = rows * cents / 100
+    quoted = 0.0
+    for _ in range(rows):
+        assert (affordable(limit, quoted, cents / 100, 0) or 0) >= 1
+        quoted += cents / 100
+    assert (affordable(limit, quoted, cents / 100, 0) or 0) <= 0
 
 
 @pytest.mark.parametrize("window", [1, 4, 20])

@@ -23,5 +23,6 @@ def upgrade() -> None:
     for name in ("quote_low", "quote_high", "credits_used"):
         op.add_column("job", sa.Column(name, sa.Double(), nullable=True))
     op.add_column("batch", sa.Column("max_cost", sa.Double(), nullable=True))
+    op.add_column("batch", sa.Column("dearest", sa.Double(), nullable=True))
     op.add_column("batch", sa.Column("quoted", sa.Double(), nullable=False, server_default="0"))
     op.add_column("payload", sa.Column("query", sa.Text(), nullable=False, server_default=""))
