@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -237,9 +237,12 @@ def validate(
     from runner.cli.reading import Intake
 
     intake = Intake(manifest, model, template, None, None, _delimiter(delimiter), encoding, simulated=simulate)
-    with reporting(as_json=as_json), _at_router(simulate) as context, _router(context, simulated=simulate) as router:
+    with reporting(as_json=as_json), _at_router(simulate) as context, ExitStack() as stack:
         from runner.cli.preflight import validate as check
 
+        # Without a key the file itself can be checked all the same.
+        asks = context.settings.api_key is not None
+        router = stack.enter_context(_router(context, simulated=simulate)) if asks else None
         raise typer.Exit(check(context, intake, router, as_json=as_json))
 
 

@@ -25,11 +25,13 @@ from runner.router.patience import Patient
 _CHARGED: Mapping[str, str] = {"yes": "charged", "no": "free", "unknown": "perhaps charged"}
 
 
-def read_through(context: Context, intake: Intake, router: Exchange, *, priced: bool = False) -> Reading:
-    """Read and check the whole manifest and keep nothing of it. Raises `ManifestError` with every problem."""
+def read_through(context: Context, intake: Intake, router: Exchange | None, *, priced: bool = False) -> Reading:
+    """Read and check the whole manifest and keep nothing of it; without a Router its bodies are not checked. Raises
+    `ManifestError` with every problem."""
     template = parse_template(intake.template, read_template(intake.template))
     with opened(intake.manifest) as file:
-        reading = Reading(context, intake, Patient(router, time.sleep), template, file.read(CHUNK), priced=priced)
+        patient = Patient(router, time.sleep) if router is not None else None
+        reading = Reading(context, intake, patient, template, file.read(CHUNK), priced=priced)
         file.seek(0)
         for _ in reading.rows(file):
             pass
@@ -45,7 +47,7 @@ def tell_notes(unchecked: Iterable[str], hints: Iterable[str]) -> None:
         err.print(f"[bold yellow]Note:[/] {escape(hint)}")
 
 
-def validate(context: Context, intake: Intake, router: Exchange, *, as_json: bool) -> int:
+def validate(context: Context, intake: Intake, router: Exchange | None, *, as_json: bool) -> int:
     """Every problem of the file and of every body; exit status 0 when there is none."""
     reading = read_through(context, intake, router)
     report = reading.report
@@ -65,7 +67,9 @@ def validate(context: Context, intake: Intake, router: Exchange, *, as_json: boo
     blank = f", {report.blank_rows:,} blank rows passed over" if report.blank_rows else ""
     rows = "1 row" if report.rows == 1 else f"{report.rows:,} rows"
     out.print(f"{escape(intake.manifest)}: {rows} for {', '.join(report.models)}{blank}; nothing wrong.")
-    tell_notes(reading.unchecked, report.hints)
+    if router is None:
+        err.print("[bold yellow]Note:[/] COMFY_API_KEY is not set, so the rows were not checked against their models.")
+    tell_notes(reading.unchecked if router is not None else (), report.hints)
     err.print(f"Next: comfy-batch estimate {escape(intake.manifest)}, or comfy-batch run {escape(intake.manifest)}")
     return 0
 

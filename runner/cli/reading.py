@@ -63,7 +63,7 @@ class Reading:
         self,
         context: Context,
         intake: Intake,
-        router: Exchange,
+        router: Exchange | None,
         template: Template | None,
         beginning: bytes,
         *,
@@ -136,6 +136,9 @@ class Reading:
         return self._fields[model]
 
     def _look_up(self, model: str) -> InputFields | None:
+        if self._router is None:
+            self.unchecked.append(model)
+            return None
         known = self._known(model)
         info = look_up_model(self._router, model, known)
         if isinstance(info, NoSuchModel):

@@ -55,6 +55,17 @@ class TestValidate:
         ended = bench.cli("validate", bench.write("a.csv", "prompt\n" + "a cat\n" * 9), "--model", OPEN_MODEL)
         assert (ended.code, ended.err.count("cannot be checked ahead")) == (0, 1)
 
+    def test_without_a_key_the_file_is_checked_and_its_bodies_are_said_not_to_be(
+        self, start: Start, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bench = start()
+        monkeypatch.delenv("COMFY_API_KEY")
+        ended = bench.cli("validate", bench.write("wide.csv", "prompt,body.width:int\na cat,9000\n"), "--model", MODEL)
+        assert (ended.code, "not checked against their models" in ended.err) == (0, True)
+        ended = bench.cli("validate", bench.write("bad.csv", "prompt\n   \na,b\n"), "--model", MODEL)
+        assert (ended.code, "line 3" in ended.err) == (2, True)
+        assert calls(bench, "catalog") == 0
+
     def test_a_schema_is_fetched_once_and_then_only_if_it_has_changed(self, start: Start) -> None:
         bench = start()
         manifest = bench.write("fine.csv", "prompt\n" + "a cat\n" * 50)
