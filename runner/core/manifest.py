@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from typing import Final
 
 from runner.core.bodies import BODY_PREFIX, CsvBodies, HeaderFault, split_type
 from runner.core.csvrows import CsvRecords, read_header
 from runner.core.duplicates import IdIndex
 from runner.core.errors import Problem, UsageError
+from runner.core.headers import case_hints, gives_prompt, nearest
 from runner.core.inputs import InputFields, input_fields_from_schema
 from runner.core.jobspec import SHOWN_PROBLEMS, JobSpec, ManifestOptions, ReadReport
 from runner.core.jsonlrows import JsonlBodies, JsonlRecords
@@ -41,7 +41,6 @@ _MAX_MODEL: Final = 193
 _MAX_ID: Final = 512
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _NAME_ONE: Final = "name one with --model"
-_GIVES_PROMPT: Final = frozenset({"prompt", "body.prompt", "body.contents", "contents"})
 
 
 def read_manifest(
@@ -200,7 +199,7 @@ class _CsvRows(_Rows):
         bodies = CsvBodies(self._names, model, fields, self._options.template)
         self._bodies[model] = bodies
         problems += [Problem(line, message, field=column) for column, message in bodies.faults]
-        self._report.hints += _case_hints(self._names, fields or {}, model)
+        self._report.hints += case_hints(self._names, fields or {}, model)
         return bodies
 
     def _header_problems(self, line: int) -> Iterator[Problem]:
@@ -213,12 +212,12 @@ class _CsvRows(_Rows):
                         yield Problem(line, "no field is named after `body.`", field=name)
                 except HeaderFault as fault:
                     yield Problem(line, fault.message, field=name, advice=fault.advice)
-        if template is None and not any(_gives_prompt(name) for name in names):
-            yield Problem(line, "no column `prompt`", advice=_nearest("prompt", names))
+        if template is None and not any(gives_prompt(name) for name in names):
+            yield Problem(line, "no column `prompt`", advice=nearest("prompt", names))
         for column in template.columns if template else ():
             if column not in names:
                 message = f"the template uses the column `{column}`, which is not there"
-                yield Problem(line, message, advice=_nearest(column, names))
+                yield Problem(line, message, advice=nearest(column, names))
         if self._options.model is None and "model" not in names:
             yield Problem(line, "no column `model`, and no default", advice=_NAME_ONE)
 
@@ -283,26 +282,3 @@ def _wrong_count(found: int, expected: int, line: int) -> Problem:
     noun = "field" if found == 1 else "fields"
     advice = 'put a cell with a delimiter in it in quotes, like "a cat, sitting"' if found > expected else None
     return Problem(line, f"{found} {noun}, the header has {expected}", advice=advice)
-
-
-def _gives_prompt(column: str) -> bool:
-    """Whether the prompt may come from the column; what a row has in it is seen when it is read."""
-    name = column.rpartition(":")[0] if column.startswith(BODY_PREFIX) and ":" in column else column
-    return name in _GIVES_PROMPT
-
-
-def _nearest(wanted: str, names: list[str]) -> str:
-    lowered = {name.lower(): name for name in names}
-    if close := get_close_matches(wanted.lower(), lowered, n=1):
-        return f"the nearest is `{lowered[close[0]]}`: rename it to `{wanted}`"
-    return f"there are: {', '.join(clip(name) for name in names)}"
-
-
-def _case_hints(names: list[str], fields: InputFields, model: str) -> list[str]:
-    """Columns kept as metadata that differ only in case from one with a meaning."""
-    meant = {name.lower(): name for name in (*fields, "id", "model")}
-    return [
-        f"column `{name}` is kept as metadata; `{meant[name.lower()]}` would have a meaning for {model}"
-        for name in names
-        if name.lower() in meant and name not in meant.values() and meant[name.lower()] not in names
-    ]

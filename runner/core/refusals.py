@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from runner.core.buckets import RouterError
 from runner.core.documents import detail_of
-from runner.core.types import OutcomeKind, RouterError
+from runner.core.types import OutcomeKind
 
 #: A `not_enabled` whose detail speaks of one of these refuses the model; any other refuses the account, and so does
 #: one that names the credential whatever else it says.

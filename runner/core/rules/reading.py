@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from runner.core.buckets import RouterError
 from runner.core.rules.common import at_least_possible, backoff, end, next_attempt, stay
 from runner.core.types import (
     Charge,
@@ -14,7 +15,6 @@ from runner.core.types import (
     Pause,
     Policy,
     Reason,
-    RouterError,
     Step,
     Transition,
     Window,
