@@ -420,6 +420,28 @@ def status(
         raise typer.Exit(status_of(context, context.batches.find(batch), as_json=as_json))
 
 
+@app.command(epilog="Example: comfy-batch watch last")
+def watch(batch: Batch, wait: Wait = None, as_json: Json = False) -> None:
+    """Live progress of a batch that others work on, until it ends or stops; watching changes nothing.
+
+    On a terminal: bars by state, rate and time left, what is in flight, places in the Router's queue, cool-downs, what
+    was billed so far, and failures by their reasons. Elsewhere plain lines. The exit status is that of run.
+    """
+    with reporting(as_json=as_json), _offline() as context:
+        from runner.cli.running import look_on
+
+        raise typer.Exit(look_on(context, context.batches.find(batch), wait=wait, as_json=as_json))
+
+
+@app.command("list", epilog="Example: comfy-batch list --json")
+def list_batches(as_json: Json = False) -> None:
+    """Every batch in a line, the newest first."""
+    with reporting(as_json=as_json), _offline() as context:
+        from runner.cli.stories import status_of_all
+
+        raise typer.Exit(status_of_all(context, as_json=as_json))
+
+
 @app.command(epilog="Example: comfy-batch show prompts:17")
 def show(
     job: Annotated[

@@ -6,7 +6,6 @@ import contextlib
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TextIO, cast
 
@@ -14,15 +13,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from runner.cli.money import amount_text, spread
-from runner.cli.wording import detail_words
+from runner.cli.wording import alike_words
 from runner.core.errors import BatchError, ManifestError
 from runner.core.types import AssetState, BatchState, Charge, JobState
 from runner.store.queries import Alike, Summary
 
 #: Columns of a table where no terminal says how many there are.
 PIPE_WIDTH = 200
-#: Characters of one row's failure that stand for all of its kind.
-LONGEST_EXAMPLE = 160
 
 
 class _Unbreakable:
@@ -62,49 +59,6 @@ PAUSE_ADVICE: Mapping[str, tuple[str, str]] = {
     "failing_alike": ("the rows fail alike, so the rest was not sent", "mend the manifest or the model's fields"),
     "max_cost": ("the next row could pass --max-cost", "run the same manifest with a larger --max-cost"),
     "user": ("paused by you", "nothing needs mending"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What a user must know of a job that is held."""
-
-    why: str
-    may_have_cost: str
-    decides: str
-
-    def __str__(self) -> str:
-        return f"{self.why}; {self.may_have_cost}; {self.decides}"
-
-
-_ONE_RUN = "one run may have been paid for"
-#: Why a job is held, what it may have cost, and which command decides.
-HELD: Mapping[str, Held] = {
-    "outcome_unknown": Held(
-        "no answer came to the submit",
-        _ONE_RUN,
-        "resume sends the same key again, which pays nothing twice within 24 hours of its first use",
-    ),
-    "key_conflict": Held(
-        "the Router holds the key for another request",
-        "what that cost is not known",
-        "retry --state held pays for a new run",
-    ),
-    "key_expired": Held(
-        "the key is older than 24 hours, so sending it again could pay a second time",
-        _ONE_RUN,
-        "retry --state held pays for a new run",
-    ),
-    "request_lost": Held(
-        "the Router does not know the request any more",
-        _ONE_RUN,
-        "resume asks for it again at no cost, retry --state held pays for a new run",
-    ),
-    "unreadable": Held(
-        "the result could not be read",
-        _ONE_RUN,
-        "resume asks for it again at no cost, retry --state held pays for a new run",
-    ),
 }
 
 
@@ -193,16 +147,7 @@ def print_summary(summary: Summary, reasons: list[Alike]) -> None:
     )
     out.print(f"  output   {escape(document['output_dir'])}")
     for alike in reasons[:6]:
-        out.print(f"  {alike.state:8} {escape(_words(alike))}")
-
-
-def _words(alike: Alike) -> str:
-    jobs = "1 job" if alike.jobs == 1 else f"{alike.jobs:,} jobs"
-    if alike.state is JobState.HELD:
-        return f"{jobs}: {HELD.get(alike.reason, alike.error_type or alike.reason)}"
-    detail = detail_words(alike.detail)
-    example = f"; row {alike.row}: {detail[:LONGEST_EXAMPLE]}" if detail else ""
-    return f"{jobs}: {alike.error_type or alike.reason}{example}"
+        out.print(f"  {alike.state:8} {escape(alike_words(alike))}")
 
 
 def _cost_words(summary: Summary, charge: Charge) -> str:

@@ -24,7 +24,7 @@ from runner.cli.output import (
 )
 from runner.cli.watching import Ended, watch
 from runner.core.errors import UsageError
-from runner.core.types import IN_FLIGHT, JobState, Policy
+from runner.core.types import IN_FLIGHT, BatchState, JobState, Policy
 from runner.store.batches import BatchRecord
 
 INTERRUPTED = 130
@@ -115,6 +115,15 @@ def work(context: Context, batch: BatchRecord, *, wait: float | None, as_json: b
             ended = _work_here(context, batch, interrupted, wait)
             mine = True
     return report(context, batch, ended, mine=mine, as_json=as_json)
+
+
+def look_on(context: Context, batch: BatchRecord, *, wait: float | None, as_json: bool) -> int:
+    """Watch a batch that others work on, until it ends or stops; returns the exit status."""
+    if batch.state is BatchState.ACTIVE and not context.upkeep.live_workers(batch.credential_id, time.time()):
+        err.print(f"No worker is at it now. Next: comfy-batch resume {escape(batch.name)}, or comfy-batch worker")
+    with interrupts() as interrupted:
+        ended = watch(context, batch.id, console=err, interrupted=interrupted, wait=wait)
+    return report(context, batch, ended, mine=False, as_json=as_json)
 
 
 def _work_here(context: Context, batch: BatchRecord, interrupted: Interrupts, wait: float | None) -> Ended:

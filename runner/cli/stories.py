@@ -13,7 +13,6 @@ from rich.table import Table
 
 from runner.cli.context import Context
 from runner.cli.output import (
-    HELD,
     exit_status,
     moment,
     out,
@@ -23,7 +22,7 @@ from runner.cli.output import (
     summary_document,
 )
 from runner.cli.watching import duration, has_stopped
-from runner.cli.wording import detail_words, note_words, quote_words
+from runner.cli.wording import HELD, detail_words, note_words, quote_words
 from runner.core.types import BatchState, JobState
 from runner.store.batches import BatchRecord
 from runner.store.queries import EventView, JobView

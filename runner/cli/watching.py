@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -15,14 +16,22 @@ from rich.markup import escape
 from rich.text import Text
 
 from runner.cli.context import Context
-from runner.core.types import TERMINAL, BatchState, JobState
+from runner.cli.money import spread
+from runner.cli.wording import alike_words
+from runner.core.types import TERMINAL, BatchState, Charge, JobState
 from runner.store.batches import BatchRecord
-from runner.store.queries import Counts
+from runner.store.queries import Alike, Counts, Summary, Vitals
 
 #: Seconds between two looks at the database.
 LOOK = 0.25
+#: Seconds between two looks at what takes longer to look up.
+DETAILS = 2.0
+#: A look that took so long is followed by so many times as long without one.
+REST = 9.0
 #: Seconds between two plain lines where there is no terminal.
 PLAIN_LINE = 5.0
+#: Kinds of failures that are shown.
+FAILURES = 4
 #: Rate and time left are told from the last minute.
 RATE_WINDOW = 60.0
 
@@ -87,9 +96,28 @@ def has_stopped(batch: BatchRecord, counts: Counts) -> bool:
     going = counts[JobState.QUEUED] + counts[JobState.RUNNING] + counts[JobState.DOWNLOADING]
     if batch.state is BatchState.PAUSED:
         # A stopped credential stops everything; a paused batch still collects what it has paid for.
-        whole = batch.pause_reason not in {"insufficient_credits", "failing_alike", "user"}
+        whole = batch.pause_reason not in {"insufficient_credits", "failing_alike", "max_cost", "user"}
         return whole or going == 0
     return going + counts[JobState.SUBMITTING] + counts[JobState.PENDING] == 0
+
+
+@dataclass(frozen=True)
+class Details:
+    """What is looked up less often, since it takes longer."""
+
+    summary: Summary
+    vitals: Vitals
+    #: What jobs failed of or are held for, the most frequent first.
+    reasons: list[Alike]
+
+
+_UNHAPPY = (JobState.FAILED, JobState.HELD, JobState.EXPIRED, JobState.CANCELLED)
+
+
+def details_of(context: Context, batch: BatchRecord) -> Details:
+    """Look them up now."""
+    queries = context.queries
+    return Details(queries.summary(batch), queries.vitals(batch), queries.reasons(batch.id, _UNHAPPY))
 
 
 def watch(
@@ -106,23 +134,30 @@ def watch(
     view = _LiveView(console) if console.is_terminal else _PlainView(console)
     with view:
         while True:
+            began = time.monotonic()
             batch = context.batches.find(batch_id)
             counts = context.queries.counts(batch_id)
-            view.show(batch, counts)
+            view.show(batch, counts, partial(details_of, context, batch))
+            took = time.monotonic() - began
             if batch.state is BatchState.FINISHED:
                 return Ended.FINISHED
             if has_stopped(batch, counts) or not alive():
                 return Ended.STOPPED
             if until is not None and time.monotonic() >= until:
                 return Ended.OUT_OF_TIME
-            if interrupted.wait(LOOK):
+            # Counting a million rows takes a while: looking shall not be what the machine does.
+            if interrupted.wait(max(LOOK, took * REST)):
                 return Ended.INTERRUPTED
 
 
 class _View:
+    wants_details = False
+
     def __init__(self, console: Console) -> None:
         self._console = console
         self._pace = Pace()
+        self._details: Details | None = None
+        self._looked = 0.0
 
     def __enter__(self) -> None:
         return None
@@ -130,8 +165,12 @@ class _View:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def show(self, batch: BatchRecord, counts: Counts) -> None:
-        self._pace.note(time.monotonic(), done_of(counts))
+    def show(self, batch: BatchRecord, counts: Counts, look: Callable[[], Details]) -> None:
+        now = time.monotonic()
+        self._pace.note(now, done_of(counts))
+        over = batch.state is BatchState.FINISHED
+        if self.wants_details and (over or self._details is None or now - self._looked >= DETAILS):
+            self._details, self._looked = look(), time.monotonic()
         self._render(batch, counts, self._pace.rate())
 
     def _render(self, batch: BatchRecord, counts: Counts, rate: float) -> None:
@@ -139,7 +178,9 @@ class _View:
 
 
 class _LiveView(_View):
-    """One bar by state, redrawn in place."""
+    """One bar by state and what stands beside it, redrawn in place."""
+
+    wants_details = True
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -153,7 +194,10 @@ class _LiveView(_View):
 
     def _render(self, batch: BatchRecord, counts: Counts, rate: float) -> None:
         cell = "█" if _can_print("█", self._console.encoding) else "#"
-        self._live.update(progress_screen(batch, counts, rate, self._console.width, cell), refresh=True)
+        bar = progress_screen(batch, counts, rate, self._console.width, cell)
+        beside = beside_words(self._details, time.time()) if self._details else []
+        screen = Group(bar, *(Text(line, overflow="ellipsis", no_wrap=True, style="bright_black") for line in beside))
+        self._live.update(screen, refresh=True)
 
 
 class _PlainView(_View):
@@ -170,6 +214,24 @@ class _PlainView(_View):
         if line != self._shown and (over or time.monotonic() - self._last >= PLAIN_LINE):
             self._last, self._shown = time.monotonic(), line
             self._console.out(line, highlight=False)
+
+
+def beside_words(details: Details, now: float) -> list[str]:
+    """The account's pace, the places in the Router's queue, what it cost so far, and what failed."""
+    vitals = details.vitals
+    words = [f"{vitals.in_flight:,} of {vitals.window:,} in flight"]
+    if vitals.first_place is not None and vitals.last_place is not None:
+        places = f"{vitals.first_place:,}"
+        if vitals.last_place != vitals.first_place:
+            places += f" to {vitals.last_place:,}"
+        words.append(f"place {places} in the Router's queue")
+    if vitals.cool_down_until is not None and vitals.cool_down_until > now:
+        words.append(f"cooling down for {duration(vitals.cool_down_until - now)}")
+    billed = details.summary.costs.get(Charge.BILLED)
+    if billed is not None and billed.high:
+        words.append(f"{spread(billed.low, billed.high)} billed so far")
+    lines = [", ".join(words)]
+    return lines + [f"{alike.state}: {alike_words(alike)}" for alike in details.reasons[:FAILURES]]
 
 
 def progress_line(batch: BatchRecord, counts: Counts, rate: float) -> str:

@@ -4,7 +4,57 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from runner.core.types import JobState
+from runner.store.queries import Alike
+
+#: Characters of one row's failure that stand for all of its kind.
+LONGEST_EXAMPLE = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a user must know of a job that is held."""
+
+    why: str
+    may_have_cost: str
+    decides: str
+
+    def __str__(self) -> str:
+        return f"{self.why}; {self.may_have_cost}; {self.decides}"
+
+
+_ONE_RUN = "one run may have been paid for"
+#: Why a job is held, what it may have cost, and which command decides.
+HELD: Mapping[str, Held] = {
+    "outcome_unknown": Held(
+        "no answer came to the submit",
+        _ONE_RUN,
+        "resume sends the same key again, which pays nothing twice within 24 hours of its first use",
+    ),
+    "key_conflict": Held(
+        "the Router holds the key for another request",
+        "what that cost is not known",
+        "retry --state held pays for a new run",
+    ),
+    "key_expired": Held(
+        "the key is older than 24 hours, so sending it again could pay a second time",
+        _ONE_RUN,
+        "retry --state held pays for a new run",
+    ),
+    "request_lost": Held(
+        "the Router does not know the request any more",
+        _ONE_RUN,
+        "resume asks for it again at no cost, retry --state held pays for a new run",
+    ),
+    "unreadable": Held(
+        "the result could not be read",
+        _ONE_RUN,
+        "resume asks for it again at no cost, retry --state held pays for a new run",
+    ),
+}
 
 #: Headers in lower case, and what they are called where people read them.
 _NOTES: Mapping[str, str] = {
@@ -64,3 +114,13 @@ def detail_words(detail: str | None) -> str | None:
     except ValueError:
         return detail
     return "; ".join(f"{'.'.join(str(part) for part in e.get('loc', []))}: {e.get('msg', '')}" for e in entries)
+
+
+def alike_words(alike: Alike) -> str:
+    """How many jobs stand in one state for one reason, and one of them as an example."""
+    jobs = "1 job" if alike.jobs == 1 else f"{alike.jobs:,} jobs"
+    if alike.state is JobState.HELD:
+        return f"{jobs}: {HELD.get(alike.reason, alike.error_type or alike.reason)}"
+    detail = detail_words(alike.detail)
+    example = f"; row {alike.row}: {detail[:LONGEST_EXAMPLE]}" if detail else ""
+    return f"{jobs}: {alike.error_type or alike.reason}{example}"

@@ -14,6 +14,7 @@ from runner.core.errors import NotFound
 from runner.core.types import IN_FLIGHT, AssetState, Charge, JobState
 from runner.store.batches import BatchRecord
 from runner.store.engine import Database
+from runner.store.hot import IN_FLIGHT_SQL
 
 #: Rows read at a time by the export.
 CHUNK = 1000
@@ -85,6 +86,19 @@ class Alike:
     #: The first of them, and what the Router said of it.
     row: int
     detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """The pace of a batch's credential, and the batch's places in the Router's queue."""
+
+    in_flight: int
+    window: int
+    #: Until when no call goes out; Unix seconds.
+    cool_down_until: float | None
+    #: Least and greatest place of its requests that wait at the Router; `None` where none is known.
+    first_place: int | None
+    last_place: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +210,12 @@ SELECT count(*), MIN(wake_at) FROM job
 WHERE batch_id = :id AND state IN ('submitting', 'queued', 'running', 'downloading') AND wake_at < :before
   AND (claim_token IS NULL OR claim_until < :now)
 """)
+_VITALS = text(f"""
+SELECT (SELECT count(*) FROM job WHERE credential_id = :id AND {IN_FLIGHT_SQL}), window_size, cool_down_until,
+  (SELECT MIN(queue_position) FROM job WHERE batch_id = :batch AND state = 'queued'),
+  (SELECT MAX(queue_position) FROM job WHERE batch_id = :batch AND state = 'queued')
+FROM credential WHERE id = :id
+""")  # noqa: S608  # a constant
 _REASONS = text("""
 SELECT g.state, g.reason, g.error_type, g.jobs, g.first, j.error_detail FROM (
   SELECT state, COALESCE(reason, '') AS reason, COALESCE(error_type, '') AS error_type, count(*) AS jobs,
@@ -256,6 +276,12 @@ class Queries:
                 {"id": batch_id, "states": [state.value for state in states]},
             ).all()
         return sum(count for error_type, count in rows if not error_types or error_type in error_types)
+
+    def vitals(self, batch: BatchRecord) -> Vitals:
+        """How the batch's credential stands, over all of its batches."""
+        with self._database.read() as connection:
+            row = connection.execute(_VITALS, {"id": batch.credential_id, "batch": batch.id}).one()
+        return Vitals(row[0], int(row[1]), row[2], row[3], row[4])
 
     def slowest(self, batch_id: str) -> tuple[int, float] | None:
         """Row and time of acceptance of the job that has been in flight for longest."""
