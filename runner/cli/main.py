@@ -461,26 +461,33 @@ def show(
         raise typer.Exit(tell(context, job, as_json=as_json))
 
 
-@app.command(epilog="Example: comfy-batch export last --format csv --output outcome.csv")
+@app.command(epilog="Example: comfy-batch export last -o outcome.csv && comfy-batch export last --failed -o again.csv")
 def export(
     batch: Batch,
-    form: Annotated[str, typer.Option("--format", help="csv or jsonl.")] = "csv",
+    form: Annotated[
+        str | None, typer.Option("--format", help="csv or jsonl; by default csv, with --failed the manifest's own.")
+    ] = None,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="- is standard output.")] = "-",
+    failed: Annotated[
+        bool, typer.Option("--failed", help="A manifest of what did not succeed, to be mended and run again.")
+    ] = False,
+    for_spreadsheets: Annotated[
+        bool,
+        typer.Option("--for-spreadsheets", help="CSV: put an apostrophe before cells that would be calculated."),
+    ] = False,
 ) -> None:
-    """The manifest's own rows and columns, in order, with what became of each. A file appears whole or not at all."""
+    """The manifest's own rows and columns, in order, with what became of each. A file appears whole or not at all.
+
+    With --failed: only the rows that did not succeed, or lost media, as they stood in the manifest and with their
+    model, ready to be mended and run as a batch of their own, which pays for each of them. As they are, retry does so.
+    """
     with reporting(), _offline() as context:
-        import json
+        from runner.cli.harvest import export_lines
+        from runner.report.export import write_whole
 
-        from runner.core.errors import UsageError
-        from runner.report.export import csv_lines, jsonl_lines, write_whole
-
-        found = context.batches.find(batch)
-        if form == "jsonl":
-            lines = jsonl_lines(context.queries.jobs(found.id))
-        elif form == "csv":
-            lines = csv_lines(lambda: context.queries.jobs(found.id), json.loads(found.columns))
-        else:
-            raise UsageError(f"there is no export format `{form}`", advice="use --format csv or --format jsonl")
+        lines = export_lines(
+            context, context.batches.find(batch), form, failed=failed, for_spreadsheets=for_spreadsheets
+        )
         if output == "-":
             for line in lines:
                 sys.stdout.buffer.write(line.encode())
