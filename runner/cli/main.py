@@ -84,6 +84,9 @@ RejectUnknownFields = Annotated[
         help="The Router refuses a body with fields that the model's schema does not have.",
     ),
 ]
+NoCheck = Annotated[
+    bool, typer.Option("--no-check", help="Send bodies that do not fit their model's published schema all the same.")
+]
 CancelAfter = Annotated[
     float | None,
     typer.Option(
@@ -144,6 +147,7 @@ def run(
     model_provider: ModelProvider = None,
     strict_mode: StrictMode = None,
     reject_unknown_fields: RejectUnknownFields = None,
+    no_check: NoCheck = False,
     cancel_after: CancelAfter = None,
     max_cost: MaxCost = None,
     yes: Yes = False,
@@ -162,7 +166,9 @@ def run(
     from runner.cli.reading import Intake
 
     query = _query(model_provider, strict_mode, reject_unknown_fields)
-    intake = Intake(manifest, model, template, name, output, _delimiter(delimiter), encoding, new, simulate, query)
+    intake = Intake(
+        manifest, model, template, name, output, _delimiter(delimiter), encoding, new, simulate, query, not no_check
+    )
     with reporting(as_json=as_json), _at_router(simulate, max_in_flight=max_in_flight) as context:
         from runner.cli.running import nothing_to_do, put_to_work, work
         from runner.core.types import BatchState
@@ -190,6 +196,7 @@ def submit(
     model_provider: ModelProvider = None,
     strict_mode: StrictMode = None,
     reject_unknown_fields: RejectUnknownFields = None,
+    no_check: NoCheck = False,
     cancel_after: CancelAfter = None,
     max_cost: MaxCost = None,
     yes: Yes = False,
@@ -199,7 +206,9 @@ def submit(
     from runner.cli.reading import Intake
 
     query = _query(model_provider, strict_mode, reject_unknown_fields)
-    intake = Intake(manifest, model, template, name, output, _delimiter(delimiter), encoding, new, query=query)
+    intake = Intake(
+        manifest, model, template, name, output, _delimiter(delimiter), encoding, new, query=query, check=not no_check
+    )
     with reporting(as_json=as_json), _at_router(False, max_in_flight=max_in_flight) as context:
         from runner.cli.output import err, print_json, summary_document
         from runner.cli.running import enqueue, put_to_work
