@@ -36,6 +36,7 @@ def test_cancel_ends_waiting_rows_unbilled_and_asks_for_running_ones(bench: Benc
     assert router.calls("cancel") == 2
 
 
+@pytest.mark.chaos
 def test_a_batch_that_is_being_cancelled_is_cancelled_to_its_end_by_the_next_run(bench: Bench) -> None:
     router = bench.simulator("--duration", "120")
     run = bench.start("run", bench.write("cats.csv", csv_of(4)), "--max-in-flight", "2")
@@ -70,6 +71,7 @@ def test_a_paused_batch_sends_nothing_more_until_it_is_resumed(bench: Bench) -> 
     router.assert_paid_once(8)
 
 
+@pytest.mark.chaos
 def test_a_request_that_takes_longer_than_its_limit_is_cancelled_and_the_others_are_not(bench: Bench) -> None:
     router = bench.router(duration=0.2)
     manifest = bench.write("cats.csv", csv_of(3, "a cat, number {row}") + 'slow,"a cat [slow:300]",bfl/flux-2-pro\n')

@@ -184,7 +184,8 @@ class TestDatabases:
         assert [end.code for end in ends] == [0, 0], [end.err for end in ends]
         router.assert_paid_once(200)
 
-    @pytest.mark.parametrize("full", [pytest.param("database", marks=pytest.mark.chaos), "media"])
+    @pytest.mark.chaos
+    @pytest.mark.parametrize("full", ["database", "media"])
     def test_a_full_disk_stops_the_work_with_advice_and_room_lets_it_finish(self, bench: Bench, full: str) -> None:
         router = bench.router()
         manifest = bench.write("cats.csv", csv_of(60))
@@ -222,7 +223,7 @@ class TestStopping:
         ("number", "slow"),
         [
             pytest.param(signal.SIGINT, "slow", id="SIGINT in a call"),
-            pytest.param(signal.SIGTERM, "slow_media", id="SIGTERM in a download"),
+            pytest.param(signal.SIGTERM, "slow_media", id="SIGTERM in a download", marks=pytest.mark.chaos),
             pytest.param(signal.SIGTERM, "slow", id="SIGTERM in a call", marks=pytest.mark.chaos),
             pytest.param(signal.SIGINT, "slow_media", id="SIGINT in a download", marks=pytest.mark.chaos),
         ],
