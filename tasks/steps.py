@@ -33,6 +33,7 @@ from runner.core.wire import (
     submit_request,
 )
 from runner.router.media import MediaInterrupted, MediaReply
+from runner.router.network import PrivateAddress
 from runner.store.jobs import JobStore
 from runner.store.records import AssetRecord, Claim, NewResult, SavedAsset, Wake
 from tasks.acting import Acting
@@ -262,6 +263,8 @@ def _fetch(runtime: Runtime, claim: Claim, asset: AssetRecord) -> tuple[Outcome,
         saved = Outcome(OutcomeKind.ASSET_REFUSED, detail=error.reason)
     except AssetRejected as error:
         saved = Outcome(OutcomeKind.ASSET_LINK_DEAD, detail=error.reason)
+    except PrivateAddress as error:
+        saved = Outcome(OutcomeKind.ASSET_LINK_DEAD, detail=str(error))
     except (ValueError, LookupError) as error:
         saved = Outcome(OutcomeKind.ASSET_REFUSED, detail=str(error))
     except DiskError as error:
