@@ -67,8 +67,8 @@ class MediaClient:
         """The answer to a GET of `url`, its body as a stream; `headers` go with it, to the last of its redirects, too.
 
         Redirects are followed where `may_redirect` lets them be. Raises `MediaInterrupted` where the connection fails,
-        also from within `chunks`; and `ValueError` for a link that is not http or https, that redirects in circles or to
-        http, or that leads to an address which is not allowed (`PrivateAddress`).
+        also from within `chunks`; and `ValueError` for a link that is not http or https, that redirects in circles or
+        to http, or that leads to an address which is not allowed (`PrivateAddress`).
         """
         deadline = self._monotonic() + self._timeout
         with ExitStack() as stack:
@@ -106,7 +106,7 @@ class MediaClient:
         """Whether this machine itself answered."""
         stream = response.extensions.get("network_stream")
         peer = stream.get_extra_info("server_addr") if stream is not None else None
-        return bool(peer) and self._pile.is_direct(url) and is_loopback(str(peer[0]))
+        return peer is not None and self._pile.is_direct(url) and is_loopback(str(peer[0]))
 
     def _check_literal(self, host: str) -> None:
         """An address in the link itself is seen here; a proxy would connect to any."""
