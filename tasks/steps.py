@@ -16,7 +16,7 @@ from runner.core.errors import DiskError, StoreError
 from runner.core.filenames import asset_name
 from runner.core.lifecycle import decide
 from runner.core.media import decode_inline, find_media, read_pointer, why_empty
-from runner.core.ranges import resuming_headers, size_if_continued, tag_to_resume_by
+from runner.core.ranges import resuming_headers, size_if_continued, validator_to_resume_by
 from runner.core.retryafter import parse_retry_after
 from runner.core.rules.common import key_expired
 from runner.core.types import AssetState, Document, JobState, MediaSource, Outcome, OutcomeKind, Policy, Step
@@ -308,7 +308,7 @@ def _download(runtime: Runtime, claim: Claim, asset: AssetRecord, url: str) -> S
             url=url,
             expected_size=size,
             limit=runtime.max_asset_bytes,
-            tag=begun.tag if begun and whole is not None else tag_to_resume_by(reply.headers, size),
+            validator=begun.validator if begun and whole is not None else validator_to_resume_by(reply.headers, size),
             begun=begun if whole is not None else None,
         )
 

@@ -52,7 +52,7 @@ class FileSink:
 
     A file is written as `.STEM.part` beside its place, synced, given its name, and the folder synced. A part that
     broke off, or that a killed process left, gives way to the next try of the same file; where it came under an
-    entity tag, which `.STEM.tag` holds until then, the next try can go on with it.
+    validator, which `.STEM.tag` holds until then, the next try can go on with it.
     """
 
     def __init__(self, directory: Path, link: Callable[[Path, Path], None] = os.link) -> None:
@@ -69,14 +69,14 @@ class FileSink:
         url: str | None = None,
         expected_size: int | None = None,
         limit: int | None = None,
-        tag: str | None = None,
+        validator: str | None = None,
         begun: Begun | None = None,
     ) -> Saved:
         """See `AssetSink.save`."""
         there = begun.size if begun is not None else 0
         whole = chain(self._read_part(stem, there), chunks) if there else chunks
         inspection = Inspection(whole, declared_type=declared_type, url=url, expected_size=expected_size, limit=limit)
-        with self._part(stem, tag, expected_size, goes_on=begun is not None) as (part, file):
+        with self._part(stem, validator, expected_size, goes_on=begun is not None) as (part, file):
             passed = 0
             for chunk in inspection:
                 passed += len(chunk)
@@ -92,13 +92,13 @@ class FileSink:
     def begun(self, stem: str) -> Begun | None:
         """See `AssetSink.begun`."""
         try:
-            mark, _, tag = self._tag(stem).read_text(encoding="ascii").partition("\n")
+            mark, _, validator = self._tag(stem).read_text(encoding="ascii").partition("\n")
             part = self._part_of(stem).lstat()
         except (OSError, ValueError):
             return None
         # With a second name it is whole already; after a power cut it can be as long as it was and hold something else.
-        usable = part.st_size and part.st_nlink == 1 and tag and mark and mark == _this_boot()
-        return Begun(part.st_size, tag) if usable else None
+        usable = part.st_size and part.st_nlink == 1 and validator and mark and mark == _this_boot()
+        return Begun(part.st_size, validator) if usable else None
 
     def discard(self, stem: str) -> None:
         """See `AssetSink.discard`."""
@@ -137,9 +137,9 @@ class FileSink:
 
     @contextlib.contextmanager
     def _part(
-        self, stem: str, tag: str | None = None, expected_size: int | None = None, *, goes_on: bool = False
+        self, stem: str, validator: str | None = None, expected_size: int | None = None, *, goes_on: bool = False
     ) -> Iterator[tuple[Path, BinaryIO]]:
-        """A temporary file beside the target; gone afterwards, but for one under a `tag` that broke off."""
+        """A temporary file beside the target; gone afterwards, but for one under a validator that broke off."""
         part = self._part_of(stem)
         keeps = False
         flags = os.O_WRONLY | getattr(os, "O_BINARY", 0)
@@ -149,12 +149,12 @@ class FileSink:
                 # A link planted under the name must not be followed.
                 flags |= os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
             else:
-                # A part of another tag is not this one's, and one with a second name is a file that stands there.
+                # A part of another validator is not this one's, and one with a second name is a file that stands there.
                 self._clear(stem)
                 flags |= os.O_CREAT | os.O_EXCL
             file = open(os.open(part, flags, 0o666), "ab" if goes_on else "wb")  # noqa: SIM115 - closed below and in `_put`
-            if tag is not None and not goes_on:
-                self._tag(stem).write_text(f"{_this_boot()}\n{tag}", encoding="ascii")
+            if validator is not None and not goes_on:
+                self._tag(stem).write_text(f"{_this_boot()}\n{validator}", encoding="ascii")
         try:
             reach("file opened")
             yield part, file
@@ -162,7 +162,7 @@ class FileSink:
             raise
         except Exception:
             # A part that is longer than the whole is none.
-            keeps = tag is not None and file.tell() < (expected_size or 0)
+            keeps = validator is not None and file.tell() < (expected_size or 0)
             raise
         finally:
             # Closing writes out what is buffered, and a full disk says so once more.
@@ -219,8 +219,8 @@ def _stands_there(part: Path, name: Path) -> bool:
 
 
 def _moves(part: Path, name: Path) -> bool:
-    """The same where there are no links: the name is taken first. An empty file under it is what a process left that was
-    killed then, or holds nothing that could be lost."""
+    """The same where there are no links: the name is taken first. An empty file under it is what a process left that
+    was killed then, or holds nothing that could be lost."""
     try:
         os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
     except FileExistsError:

@@ -291,15 +291,15 @@ class TestFiles:
 
 
 class TestPartsOfFiles:
-    """A file that came under an entity tag and broke off can go on."""
+    """A file that came under a validator and broke off can go on."""
 
     def broken(self, folder: Path, came: bytes = PNG[:3000]) -> FileSink:
         sink = FileSink(folder)
         with pytest.raises(ConnectionResetError):
-            sink.save("a-1", dies(came), expected_size=len(PNG), tag='"v1"')
+            sink.save("a-1", dies(came), expected_size=len(PNG), validator='"v1"')
         return sink
 
-    def test_its_size_and_tag_are_known_to_any_process(self, folder: Path) -> None:
+    def test_its_size_and_validator_are_known_to_any_process(self, folder: Path) -> None:
         self.broken(folder)
         assert FileSink(folder).begun("a-1") == Begun(3000, '"v1"')
         assert FileSink(folder).begun("a-2") is None
@@ -307,7 +307,7 @@ class TestPartsOfFiles:
     def test_the_rest_makes_it_whole_with_the_hash_of_all_of_it(self, folder: Path) -> None:
         sink = self.broken(folder)
         begun = sink.begun("a-1")
-        saved = sink.save("a-1", pieces(PNG[3000:]), expected_size=len(PNG), tag='"v1"', begun=begun)
+        saved = sink.save("a-1", pieces(PNG[3000:]), expected_size=len(PNG), validator='"v1"', begun=begun)
         assert bytes_of(saved) == PNG
         assert (saved.size, saved.sha256) == (len(PNG), hashlib.sha256(PNG).hexdigest())
         assert [entry.name for entry in folder.iterdir()] == ["a-1.png"]
@@ -318,24 +318,24 @@ class TestPartsOfFiles:
             begun = sink.begun("a-1")
             assert begun is not None
             with pytest.raises(ConnectionResetError):
-                sink.save("a-1", dies(PNG[begun.size : size]), expected_size=len(PNG), tag='"v1"', begun=begun)
+                sink.save("a-1", dies(PNG[begun.size : size]), expected_size=len(PNG), validator='"v1"', begun=begun)
             assert sink.begun("a-1") == Begun(size, '"v1"')
 
     def test_an_announced_end_that_came_too_early_is_a_part_and_too_many_bytes_are_none(self, folder: Path) -> None:
         sink = FileSink(folder)
         with pytest.raises(AssetCut):
-            sink.save("a-1", pieces(PNG[:3000]), expected_size=len(PNG), tag='"v1"')
+            sink.save("a-1", pieces(PNG[:3000]), expected_size=len(PNG), validator='"v1"')
         assert sink.begun("a-1") == Begun(3000, '"v1"')
         with pytest.raises(AssetCut):
-            sink.save("a-1", pieces(PNG), expected_size=3000, tag='"v1"')
+            sink.save("a-1", pieces(PNG), expected_size=3000, validator='"v1"')
         assert sink.begun("a-1") is None
 
     def test_a_page_and_a_file_beyond_the_limit_leave_nothing(self, folder: Path) -> None:
         sink = FileSink(folder)
         with pytest.raises(AssetRejected):
-            sink.save("a-1", pieces(PAGE), expected_size=len(PAGE), tag='"v1"')
+            sink.save("a-1", pieces(PAGE), expected_size=len(PAGE), validator='"v1"')
         with pytest.raises(AssetTooLarge):
-            sink.save("a-1", pieces(PNG), expected_size=len(PNG), limit=100, tag='"v1"')
+            sink.save("a-1", pieces(PNG), expected_size=len(PNG), limit=100, validator='"v1"')
         assert list(folder.iterdir()) == []
 
     def test_after_another_start_of_the_machine_nothing_is_trusted(self, folder: Path) -> None:
@@ -347,8 +347,8 @@ class TestPartsOfFiles:
         assert bytes_of(saved) == PNG
         assert [entry.name for entry in folder.iterdir()] == ["a-1.png"]
 
-    @pytest.mark.parametrize("tag", [None, '"v2"'], ids=["without a tag", "under another"])
-    def test_what_came_after_it_is_not_taken_for_its_end(self, folder: Path, tag: str | None) -> None:
+    @pytest.mark.parametrize("later", [None, '"v2"'], ids=["without a validator", "under another"])
+    def test_what_came_after_it_is_not_taken_for_its_end(self, folder: Path, later: str | None) -> None:
         sink = self.broken(folder)
         seen = []
 
@@ -358,8 +358,8 @@ class TestPartsOfFiles:
                 # What a process killed here leaves to the next.
                 seen.append(FileSink(folder).begun("a-1"))
 
-        sink.save("a-1", watched(), expected_size=len(JPEG), tag=tag)
-        assert {begun.tag if begun else None for begun in seen} <= {tag, None}
+        sink.save("a-1", watched(), expected_size=len(JPEG), validator=later)
+        assert {begun.validator if begun else None for begun in seen} <= {later, None}
 
     def test_it_can_be_let_go_of(self, folder: Path) -> None:
         sink = self.broken(folder)
@@ -370,12 +370,12 @@ class TestPartsOfFiles:
     def test_a_part_that_went_away_meanwhile_is_worth_another_try(self, folder: Path) -> None:
         sink = self.broken(folder)
         with pytest.raises(AssetCut):
-            sink.save("a-1", pieces(PNG[9000:]), expected_size=len(PNG), tag='"v1"', begun=Begun(9000, '"v1"'))
+            sink.save("a-1", pieces(PNG[9000:]), expected_size=len(PNG), validator='"v1"', begun=Begun(9000, '"v1"'))
 
     def test_the_database_keeps_no_parts(self) -> None:
         sink = DatabaseSink()
         with pytest.raises(ConnectionResetError):
-            sink.save("a-1", dies(PNG[:3000]), expected_size=len(PNG), tag='"v1"')
+            sink.save("a-1", dies(PNG[:3000]), expected_size=len(PNG), validator='"v1"')
         assert sink.begun("a-1") is None
 
 
