@@ -144,7 +144,7 @@ def collect(runtime: Runtime, job_id: int) -> list[Wake]:
     try:
         result = _result(runtime, claim, document, media)
     except DiskError as error:
-        return _apply(runtime, claim, Outcome(OutcomeKind.STORAGE_FAILED, detail=error.message))
+        return _apply(runtime, claim, _unwritten(error))
     return _apply(runtime, claim, outcome, result=result)
 
 
@@ -268,12 +268,17 @@ def _fetch(runtime: Runtime, claim: Claim, asset: AssetRecord) -> tuple[Outcome,
     except (ValueError, LookupError) as error:
         saved = Outcome(OutcomeKind.ASSET_REFUSED, detail=str(error))
     except DiskError as error:
-        saved = Outcome(OutcomeKind.STORAGE_FAILED, detail=error.message)
+        saved = _unwritten(error)
     if isinstance(saved, Outcome):
         return saved, SavedAsset(asset.id, error=saved.detail)
     return Outcome(OutcomeKind.ASSET_SAVED), SavedAsset(
         asset.id, saved.path, saved.media_type, saved.size, saved.sha256, saved.mismatch, saved.content
     )
+
+
+def _unwritten(error: DiskError) -> Outcome:
+    kind = OutcomeKind.STORAGE_AWAY if error.passing else OutcomeKind.STORAGE_FAILED
+    return Outcome(kind, detail=error.message)
 
 
 def _decode(runtime: Runtime, claim: Claim, asset: AssetRecord) -> Saved:

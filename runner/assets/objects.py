@@ -69,7 +69,7 @@ class ObjectSink(KeepsNoParts):
         inspection = Inspection(chunks, declared_type=declared_type, url=url, expected_size=expected_size, limit=limit)
         with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
             for chunk in inspection:
-                file.write(chunk)
+                _collect(file, chunk)
             kind = inspection.file_type()
             kept = inspection.kept(kind)
             path = self._put(stem, kind, file, kept.size, kept.sha256)
@@ -134,7 +134,19 @@ class ObjectSink(KeepsNoParts):
             advice = "make the bucket, then resume the batch"
         else:
             advice = "check the store and the way to it, then resume the batch"
-        return DiskError(f"cannot write to {self.address}: {why}", advice=advice)
+        passing = isinstance(error, GenericError)
+        return DiskError(f"cannot write to {self.address}: {why}", advice=advice, passing=passing)
+
+
+def _collect(file: IO[bytes], chunk: bytes) -> None:
+    try:
+        file.write(chunk)
+    except OSError as error:
+        folder = tempfile.gettempdir()
+        raise DiskError(
+            f"cannot write {folder}: {error.strerror or type(error).__name__}",
+            advice=f"free some space at {folder}, or name another folder in TMPDIR, then resume the batch",
+        ) from error
 
 
 def _names(stem: str, extension: str) -> Iterator[str]:
