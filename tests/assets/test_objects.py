@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import resource
 import tempfile
@@ -133,6 +134,34 @@ class TestABatch:
         ended = bench.submit()
         assert (ended.code, "make the bucket" in ended.err) == (3, True)
         assert bench.router.runs() == 0
+
+    @pytest.mark.parametrize(
+        ("address", "ok", "says", "cure"),
+        [
+            ("s3://pictures/batches", True, "s3://pictures/batches can be written", None),
+            (
+                "s3://no-such-bucket",
+                False,
+                "cannot write to s3://no-such-bucket: it does not exist",
+                "make the bucket, then resume the batch",
+            ),
+        ],
+    )
+    def test_doctor_finds_out_whether_it_can_be_written(
+        self,
+        start: Callable[..., Bench],
+        object_store: ObjectStore,
+        monkeypatch: pytest.MonkeyPatch,
+        address: str,
+        ok: bool,
+        says: str,
+        cure: str | None,
+    ) -> None:
+        bench = start()
+        monkeypatch.setenv("COMFY_BATCH_ASSET_STORE", address)
+        found = json.loads(bench.cli("doctor", "--json").out)
+        assert found["checks"][-1] == {"check": "media", "ok": ok, "says": says, "cure": cure}
+        assert object_store.names() == []
 
     def test_one_that_is_away_for_a_moment_costs_time_only(
         self, start: Callable[..., Bench], object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
