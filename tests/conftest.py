@@ -8,4 +8,5 @@ pytest_plugins = [
     "tests.support.rabbitmq",
     "tests.support.loopback",
     "tests.support.objectstore",
+    "tests.support.warm",
 ]

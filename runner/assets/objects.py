@@ -30,6 +30,8 @@ from runner.core.ranges import Begun
 IN_MEMORY = 16 * 1024 * 1024
 #: A larger one goes in parts, for which no store promises that it writes over nothing.
 LARGEST_WHOLE = 64 * 1024 * 1024
+#: Where machines of a cloud get their keys.
+_KEY_OF_THE_MACHINE = "169.254.169.254"
 #: Where the hash of an object stands.
 _HASH = "sha256"
 
@@ -125,16 +127,17 @@ class ObjectSink(KeepsNoParts):
         return found.meta["size"] == size and found.attributes.get(_HASH) == digest
 
     def _fault(self, error: Exception) -> DiskError:
-        refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
-        missing = isinstance(error, NotFoundError | FileNotFoundError)
-        why = "its key is refused" if refused else "it does not exist" if missing else _first_line(error)
-        if refused:
-            advice = "check the variables that hold the store's key, then resume the batch"
-        elif missing:
-            advice = "make the bucket, then resume the batch"
+        advice, passing = "check the variables that hold the store's key (docs/media.md), then resume the batch", False
+        if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+            why = "its key is refused"
+        elif _KEY_OF_THE_MACHINE in str(error):
+            # Without a key of its own the library asks the machine for one.
+            why = "no key for it was found"
+        elif isinstance(error, NotFoundError | FileNotFoundError):
+            why, advice = "it does not exist", "make the bucket, then resume the batch"
         else:
-            advice = "check the store and the way to it, then resume the batch"
-        passing = isinstance(error, GenericError)
+            why, advice = _first_line(error), "check the store and the way to it, then resume the batch"
+            passing = isinstance(error, GenericError)
         return DiskError(f"cannot write to {self.address}: {why}", advice=advice, passing=passing)
 
 

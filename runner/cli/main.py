@@ -84,6 +84,9 @@ RejectUnknownFields = Annotated[
         help="The Router refuses a body with fields that the model's schema does not have.",
     ),
 ]
+NoCheck = Annotated[
+    bool, typer.Option("--no-check", help="Send bodies that do not fit their model's published schema all the same.")
+]
 CancelAfter = Annotated[
     float | None,
     typer.Option(
@@ -144,6 +147,7 @@ def run(
     model_provider: ModelProvider = None,
     strict_mode: StrictMode = None,
     reject_unknown_fields: RejectUnknownFields = None,
+    no_check: NoCheck = False,
     cancel_after: CancelAfter = None,
     max_cost: MaxCost = None,
     yes: Yes = False,
@@ -162,7 +166,9 @@ def run(
     from runner.cli.reading import Intake
 
     query = _query(model_provider, strict_mode, reject_unknown_fields)
-    intake = Intake(manifest, model, template, name, output, _delimiter(delimiter), encoding, new, simulate, query)
+    intake = Intake(
+        manifest, model, template, name, output, _delimiter(delimiter), encoding, new, simulate, query, not no_check
+    )
     with reporting(as_json=as_json), _at_router(simulate, max_in_flight=max_in_flight) as context:
         from runner.cli.running import nothing_to_do, put_to_work, work
         from runner.core.types import BatchState
@@ -190,6 +196,7 @@ def submit(
     model_provider: ModelProvider = None,
     strict_mode: StrictMode = None,
     reject_unknown_fields: RejectUnknownFields = None,
+    no_check: NoCheck = False,
     cancel_after: CancelAfter = None,
     max_cost: MaxCost = None,
     yes: Yes = False,
@@ -199,7 +206,9 @@ def submit(
     from runner.cli.reading import Intake
 
     query = _query(model_provider, strict_mode, reject_unknown_fields)
-    intake = Intake(manifest, model, template, name, output, _delimiter(delimiter), encoding, new, query=query)
+    intake = Intake(
+        manifest, model, template, name, output, _delimiter(delimiter), encoding, new, query=query, check=not no_check
+    )
     with reporting(as_json=as_json), _at_router(False, max_in_flight=max_in_flight) as context:
         from runner.cli.output import err, print_json, summary_document
         from runner.cli.running import enqueue, put_to_work
@@ -461,26 +470,33 @@ def show(
         raise typer.Exit(tell(context, job, as_json=as_json))
 
 
-@app.command(epilog="Example: comfy-batch export last --format csv --output outcome.csv")
+@app.command(epilog="Example: comfy-batch export last -o outcome.csv && comfy-batch export last --failed -o again.csv")
 def export(
     batch: Batch,
-    form: Annotated[str, typer.Option("--format", help="csv or jsonl.")] = "csv",
+    form: Annotated[
+        str | None, typer.Option("--format", help="csv or jsonl; by default csv, with --failed the manifest's own.")
+    ] = None,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="- is standard output.")] = "-",
+    failed: Annotated[
+        bool, typer.Option("--failed", help="A manifest of what did not succeed, to be mended and run again.")
+    ] = False,
+    for_spreadsheets: Annotated[
+        bool,
+        typer.Option("--for-spreadsheets", help="CSV: put an apostrophe before cells that would be calculated."),
+    ] = False,
 ) -> None:
-    """The manifest's own rows and columns, in order, with what became of each. A file appears whole or not at all."""
+    """The manifest's own rows and columns, in order, with what became of each. A file appears whole or not at all.
+
+    With --failed: only the rows that did not succeed, or lost media, as they stood in the manifest and with their
+    model, ready to be mended and run as a batch of their own, which pays for each of them. As they are, retry does so.
+    """
     with reporting(), _offline() as context:
-        import json
+        from runner.cli.harvest import export_lines
+        from runner.report.export import write_whole
 
-        from runner.core.errors import UsageError
-        from runner.report.export import csv_lines, jsonl_lines, write_whole
-
-        found = context.batches.find(batch)
-        if form == "jsonl":
-            lines = jsonl_lines(context.queries.jobs(found.id))
-        elif form == "csv":
-            lines = csv_lines(lambda: context.queries.jobs(found.id), json.loads(found.columns))
-        else:
-            raise UsageError(f"there is no export format `{form}`", advice="use --format csv or --format jsonl")
+        lines = export_lines(
+            context, context.batches.find(batch), form, failed=failed, for_spreadsheets=for_spreadsheets
+        )
         if output == "-":
             for line in lines:
                 sys.stdout.buffer.write(line.encode())

@@ -44,6 +44,8 @@ class Intake:
     simulated: bool = False
     #: For rows that say nothing of their own.
     query: QueryParameters = NOTHING_SAID
+    #: Whether bodies are checked against their models' schemas.
+    check: bool = True
 
 
 def _format_of(manifest: str, beginning: bytes) -> Literal["csv", "jsonl"]:
@@ -69,6 +71,9 @@ class Reading:
         *,
         priced: bool,
     ) -> None:
+        self._checks = intake.check
+        #: Whether any row breaks its model's schema.
+        self.breaks_a_schema = False
         #: Whether anybody asks what the rows cost; to compare their shapes takes longer than to read them.
         self._priced = priced
         self._context = context
@@ -115,7 +120,8 @@ class Reading:
         """Raises `ManifestError` with every problem that was met."""
         if self.count:
             problems = sorted(self.problems, key=lambda problem: problem.line or 0)
-            raise ManifestError(self.path, problems, self.count)
+            advice = "mend these; should a schema be wrong, run and submit take --no-check"
+            raise ManifestError(self.path, problems, self.count, advice=advice if self.breaks_a_schema else None)
 
     def _faults(self, row: JobSpec) -> list[Problem]:
         checker = self._checkers.get(row.model)
@@ -123,7 +129,10 @@ class Reading:
         if checker is None or "strict_mode=true" in row.query:
             return []
         violations = checker.check(row.body)
-        return problems_of(violations, row.line, self._fields[row.model] or ()) if violations else []
+        if not violations:
+            return []
+        self.breaks_a_schema = True
+        return problems_of(violations, row.line, self._fields[row.model] or ())
 
     def _note(self, problem: Problem) -> None:
         self.count += 1
@@ -148,12 +157,15 @@ class Reading:
             document = json.dumps(info.document) if info.document is not None else None
             charges = info.charges_on_policy_rejection
             self._context.batches.remember_model(model, charges, document, info.etag, time.time())
-        checker = checker_of(info.document)
+        if self._checks:
+            self._keep_checker(model, checker_of(info.document))
+        return input_fields_from_schema(info.document) if info.document is not None else None
+
+    def _keep_checker(self, model: str, checker: BodyChecker | None) -> None:
         if checker is None:
             self.unchecked.append(model)
         else:
             self._checkers[model] = checker
-        return input_fields_from_schema(info.document) if info.document is not None else None
 
     def _known(self, model: str) -> ModelInfo | None:
         kept = self._context.batches.known_model(model)

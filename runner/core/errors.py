@@ -64,9 +64,9 @@ class ManifestError(UsageError):
     `problems` are the ones to show, in the order of the file; `total` counts all of them.
     """
 
-    def __init__(self, path: str, problems: Sequence[Problem], total: int) -> None:
+    def __init__(self, path: str, problems: Sequence[Problem], total: int, *, advice: str | None = None) -> None:
         noun = "problem" if total == 1 else "problems"
-        super().__init__(f"{path}: {total} {noun}, nothing was sent")
+        super().__init__(f"{path}: {total:,} {noun}, nothing was sent", advice=advice)
         self.path = path
         self.problems = tuple(problems)
         self.total = total

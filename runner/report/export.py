@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -34,6 +35,9 @@ OUTCOME_COLUMNS = (
 )
 #: Put before an outcome column whose plain name the manifest uses itself.
 PREFIX = "comfy_"
+#: How a cell begins that spreadsheets calculate instead of showing it.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
 
 
 def jsonl_lines(jobs: Iterable[JobView]) -> Iterator[str]:
@@ -57,18 +61,26 @@ def jsonl_lines(jobs: Iterable[JobView]) -> Iterator[str]:
         yield f'{json.dumps(document, ensure_ascii=False)[:-1]}, "input": {job.columns}}}\n'
 
 
-def csv_lines(jobs: Callable[[], Iterable[JobView]], columns: Sequence[str]) -> Iterator[str]:
+def csv_lines(
+    jobs: Callable[[], Iterable[JobView]], columns: Sequence[str], *, for_spreadsheets: bool = False
+) -> Iterator[str]:
     """A header and one record a job: the manifest's `columns`, then `OUTCOME_COLUMNS`.
 
     Where the manifest named no columns (JSONL), they are all the keys of its objects, in the order of their first use;
-    `jobs` is then read twice.
+    `jobs` is then read twice. `for_spreadsheets` puts an apostrophe before cells that a spreadsheet would calculate.
     """
     own = list(columns) or _keys(jobs())
     outcome = [name if name not in own else PREFIX + name for name in OUTCOME_COLUMNS]
-    yield _record([*own, *outcome])
+    written = _harmless if for_spreadsheets else str
+    yield _record([written(name) for name in (*own, *outcome)])
     for job in jobs():
         given = json.loads(job.columns, parse_float=str, parse_int=str)
-        yield _record([*(_cell(given.get(name)) for name in own), *_outcome(job)])
+        cells = [*(_cell(given.get(name)) for name in own), *_outcome(job)]
+        yield _record([written(cell) for cell in cells])
+
+
+def _harmless(cell: str) -> str:
+    return f"'{cell}" if cell.startswith(_FORMULA) and not _NUMBER.fullmatch(cell) else cell
 
 
 def write_whole(lines: Iterable[str], target: Path) -> None:

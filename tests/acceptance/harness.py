@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from runner.cli.output import summary_document
 from runner.report.export import jsonl_lines
@@ -26,6 +26,9 @@ from runner.simulator.server import SimulatorServer
 from runner.store.batches import BatchStore
 from runner.store.engine import Database
 from runner.store.queries import Queries
+
+if TYPE_CHECKING:
+    from tests.crash.programs import Nursery
 
 #: How long anything may take that is waited for, in seconds.
 PATIENCE = 45.0
@@ -153,7 +156,11 @@ class Bench:
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
     programs: list[Program] = field(default_factory=list)
+    #: Commands that were done in the nursery.
+    count: int = 0
     held: ExitStack = field(default_factory=ExitStack)
+    #: Where commands are started that a test waits for; without one they start cold, as a shell would start them.
+    nursery: Nursery | None = None
 
     def write(self, name: str, content: str | bytes) -> str:
         """A file in the working folder; returns its name."""
@@ -190,7 +197,14 @@ class Bench:
 
     def do(self, *arguments: str, stdin: bytes = b"", **changes: str) -> Ended:
         """Do a command and wait for its end."""
-        return self.start(*arguments, program=None, stdin=stdin, **changes).wait()
+        if self.nursery is None:
+            return self.start(*arguments, program=None, stdin=stdin, **changes).wait()
+        self.count += 1
+        names = {stream: str(self.folder / f"done-{self.count}.{stream}") for stream in ("in", "out", "err")}
+        Path(names["in"]).write_bytes(stdin)
+        environment = {name: value for name, value in (self.environment | changes).items() if value}
+        order = {"environment": environment, "folder": str(self.folder), "arguments": list(arguments), **names}
+        return self.nursery.start(order).wait()
 
     def simulator(self, *arguments: str) -> Router:
         """A simulator in a process of its own, which the commands of this bench now take for the Router."""

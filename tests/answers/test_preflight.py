@@ -81,6 +81,15 @@ class TestValidate:
         assert calls(bench, "submit") == 0
         assert bench.cli("status").out.startswith("No batch yet")
 
+    def test_should_the_schema_be_wrong_the_rows_can_be_sent_all_the_same(self, start: Start) -> None:
+        bench = start()
+        content = "prompt,width\na cat,9000\n"
+        assert "--no-check" in bench.submit(content).err
+        assert bench.submit(content, "--no-check").code == 0
+        bench.work()
+        # The Router has its own opinion, and the last word.
+        assert bench.show()["error_type"] == "invalid_input"
+
     def test_another_providers_own_form_is_not_judged(self, start: Start) -> None:
         bench = start()
         odd = '{"body": {"image_size": "square"}, "model_provider": "fal", "strict_mode": true}\n'

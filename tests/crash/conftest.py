@@ -14,13 +14,6 @@ from tests.crash.cases import Case, Story
 from tests.crash.programs import Nursery
 
 
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    """The command, imported once."""
-    with Nursery() as nursery:
-        yield nursery
-
-
 def chosen(request: pytest.FixtureRequest, engine: str) -> list[Case | Story]:
     """The cases and stories of an engine that this run of the tests has chosen from the file of a test."""
     items = (item for item in request.session.items if item.path == request.path)

@@ -134,7 +134,11 @@ def _become(order: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     os.chdir(order["folder"])
-    streams = ((0, os.devnull, os.O_RDONLY), (1, order["out"], os.O_WRONLY), (2, order["err"], os.O_WRONLY))
+    streams = (
+        (0, order.get("in", os.devnull), os.O_RDONLY),
+        (1, order["out"], os.O_WRONLY),
+        (2, order["err"], os.O_WRONLY),
+    )
     for number, path, mode in streams:
         opened = os.open(path, mode | os.O_CREAT, 0o644)
         os.dup2(opened, number)
