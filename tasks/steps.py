@@ -16,7 +16,7 @@ from runner.core.errors import DiskError, StoreError
 from runner.core.filenames import asset_name
 from runner.core.lifecycle import decide
 from runner.core.media import decode_inline, find_media, read_pointer, why_empty
-from runner.core.ranges import resuming_headers, size_if_continued, tag_to_resume_by
+from runner.core.ranges import resuming_headers, size_if_continued, validator_to_resume_by
 from runner.core.retryafter import parse_retry_after
 from runner.core.rules.common import key_expired
 from runner.core.types import AssetState, Document, JobState, MediaSource, Outcome, OutcomeKind, Policy, Step
@@ -33,6 +33,7 @@ from runner.core.wire import (
     submit_request,
 )
 from runner.router.media import MediaInterrupted, MediaReply
+from runner.router.network import PrivateAddress
 from runner.store.jobs import JobStore
 from runner.store.records import AssetRecord, Claim, NewResult, SavedAsset, Wake
 from tasks.acting import Acting
@@ -143,7 +144,7 @@ def collect(runtime: Runtime, job_id: int) -> list[Wake]:
     try:
         result = _result(runtime, claim, document, media)
     except DiskError as error:
-        return _apply(runtime, claim, Outcome(OutcomeKind.STORAGE_FAILED, detail=error.message))
+        return _apply(runtime, claim, _unwritten(error))
     return _apply(runtime, claim, outcome, result=result)
 
 
@@ -262,15 +263,22 @@ def _fetch(runtime: Runtime, claim: Claim, asset: AssetRecord) -> tuple[Outcome,
         saved = Outcome(OutcomeKind.ASSET_REFUSED, detail=error.reason)
     except AssetRejected as error:
         saved = Outcome(OutcomeKind.ASSET_LINK_DEAD, detail=error.reason)
+    except PrivateAddress as error:
+        saved = Outcome(OutcomeKind.ASSET_LINK_DEAD, detail=str(error))
     except (ValueError, LookupError) as error:
         saved = Outcome(OutcomeKind.ASSET_REFUSED, detail=str(error))
     except DiskError as error:
-        saved = Outcome(OutcomeKind.STORAGE_FAILED, detail=error.message)
+        saved = _unwritten(error)
     if isinstance(saved, Outcome):
         return saved, SavedAsset(asset.id, error=saved.detail)
     return Outcome(OutcomeKind.ASSET_SAVED), SavedAsset(
         asset.id, saved.path, saved.media_type, saved.size, saved.sha256, saved.mismatch, saved.content
     )
+
+
+def _unwritten(error: DiskError) -> Outcome:
+    kind = OutcomeKind.STORAGE_AWAY if error.passing else OutcomeKind.STORAGE_FAILED
+    return Outcome(kind, detail=error.message)
 
 
 def _decode(runtime: Runtime, claim: Claim, asset: AssetRecord) -> Saved:
@@ -305,7 +313,7 @@ def _download(runtime: Runtime, claim: Claim, asset: AssetRecord, url: str) -> S
             url=url,
             expected_size=size,
             limit=runtime.max_asset_bytes,
-            tag=begun.tag if begun and whole is not None else tag_to_resume_by(reply.headers, size),
+            validator=begun.validator if begun and whole is not None else validator_to_resume_by(reply.headers, size),
             begun=begun if whole is not None else None,
         )
 

@@ -62,7 +62,7 @@ class AssetSink(Protocol):
         url: str | None = None,
         expected_size: int | None = None,
         limit: int | None = None,
-        tag: str | None = None,
+        validator: str | None = None,
         begun: Begun | None = None,
     ) -> Saved:
         """Keep a stream of bytes as one file, whole or not at all.
@@ -70,8 +70,8 @@ class AssetSink(Protocol):
         `stem` is the file's name without an extension, which comes from the bytes; `declared_type` and `url` are used
         where they say nothing. `expected_size` is how many bytes must come, `limit` how many may. Raises AssetRejected,
         AssetTooLarge or AssetCut, and DiskError when the place is at fault; what `chunks` raises passes through. After
-        any of them nothing is left behind, but for the beginning of a file that came under a `tag` and broke off: that
-        one `begun` gives, and the rest of it can be saved with it.
+        any of them nothing is left behind, but for the beginning of a file that came under a `validator` and broke off:
+        that one `begun` gives, and the rest of it can be saved with it.
         """
         ...
 

@@ -21,7 +21,7 @@ class DatabaseSink(KeepsNoParts):
         url: str | None = None,
         expected_size: int | None = None,
         limit: int | None = None,
-        tag: str | None = None,
+        validator: str | None = None,
         begun: Begun | None = None,
     ) -> Saved:
         """See `AssetSink.save`. The whole file stands in memory once, so `limit` should be set."""

@@ -7,9 +7,9 @@ import errno
 import filecmp
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,7 +31,8 @@ _ADVICE = {
     errno.ENAMETOOLONG: "choose a folder with a shorter path, then resume the batch",
 }
 
-
+#: What file systems say that know no links: FAT, some network shares.
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 #: Bytes read at a time of a part that is there.
 CHUNK = 1 << 20
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -49,13 +50,15 @@ def _this_boot() -> str:
 class FileSink:
     """Writes into one folder, which is made when the first file comes.
 
-    A file is written as `.STEM.part` beside its place, synced, renamed to its name, and the folder synced. A part that
-    broke off, or that a killed process left, is written over by the next try of the same file; where it came under an
-    entity tag, which `.STEM.tag` holds until then, the next try can go on with it.
+    A file is written as `.STEM.part` beside its place, synced, given its name, and the folder synced. A part that
+    broke off, or that a killed process left, gives way to the next try of the same file; where it came under an
+    validator, which `.STEM.tag` holds until then, the next try can go on with it.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, link: Callable[[Path, Path], None] = os.link) -> None:
+        """`link` gives a file a second name and never takes it from another file."""
         self.directory = directory.absolute()
+        self._link = link
 
     def save(
         self,
@@ -66,14 +69,14 @@ class FileSink:
         url: str | None = None,
         expected_size: int | None = None,
         limit: int | None = None,
-        tag: str | None = None,
+        validator: str | None = None,
         begun: Begun | None = None,
     ) -> Saved:
         """See `AssetSink.save`."""
         there = begun.size if begun is not None else 0
         whole = chain(self._read_part(stem, there), chunks) if there else chunks
         inspection = Inspection(whole, declared_type=declared_type, url=url, expected_size=expected_size, limit=limit)
-        with self._part(stem, tag, expected_size, goes_on=begun is not None) as (part, file):
+        with self._part(stem, validator, expected_size, goes_on=begun is not None) as (part, file):
             passed = 0
             for chunk in inspection:
                 passed += len(chunk)
@@ -89,18 +92,22 @@ class FileSink:
     def begun(self, stem: str) -> Begun | None:
         """See `AssetSink.begun`."""
         try:
-            mark, _, tag = self._tag(stem).read_text(encoding="ascii").partition("\n")
-            size = self._part_of(stem).stat().st_size
+            mark, _, validator = self._tag(stem).read_text(encoding="ascii").partition("\n")
+            part = self._part_of(stem).lstat()
         except (OSError, ValueError):
             return None
-        # After a power cut a file can be as long as it was and hold something else.
-        return Begun(size, tag) if size and tag and mark and mark == _this_boot() else None
+        # With a second name it is whole already; after a power cut it can be as long as it was and hold something else.
+        usable = part.st_size and part.st_nlink == 1 and validator and mark and mark == _this_boot()
+        return Begun(part.st_size, validator) if usable else None
 
     def discard(self, stem: str) -> None:
         """See `AssetSink.discard`."""
+        with contextlib.suppress(OSError):
+            self._clear(stem)
+
+    def _clear(self, stem: str) -> None:
         for path in (self._part_of(stem), self._tag(stem)):
-            with contextlib.suppress(OSError):
-                path.unlink()
+            path.unlink(missing_ok=True)
 
     def _part_of(self, stem: str) -> Path:
         if not stem or stem != os.path.basename(stem) or "\0" in stem:
@@ -130,19 +137,24 @@ class FileSink:
 
     @contextlib.contextmanager
     def _part(
-        self, stem: str, tag: str | None = None, expected_size: int | None = None, *, goes_on: bool = False
+        self, stem: str, validator: str | None = None, expected_size: int | None = None, *, goes_on: bool = False
     ) -> Iterator[tuple[Path, BinaryIO]]:
-        """A temporary file beside the target; gone afterwards, but for one under a `tag` that broke off."""
+        """A temporary file beside the target; gone afterwards, but for one under a validator that broke off."""
         part = self._part_of(stem)
         keeps = False
+        flags = os.O_WRONLY | getattr(os, "O_BINARY", 0)
         with _blaming_the_disk(part):
-            self.directory.mkdir(parents=True, exist_ok=True)
-            if tag is not None and not goes_on:
-                self._tag(stem).write_text(f"{_this_boot()}\n{tag}", encoding="ascii")
-            # A link planted under the name must not be followed.
-            way = os.O_APPEND if goes_on else os.O_CREAT | os.O_TRUNC
-            flags = os.O_WRONLY | way | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+            self._make_folder()
+            if goes_on:
+                # A link planted under the name must not be followed.
+                flags |= os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+            else:
+                # A part of another validator is not this one's, and one with a second name is a file that stands there.
+                self._clear(stem)
+                flags |= os.O_CREAT | os.O_EXCL
             file = open(os.open(part, flags, 0o666), "ab" if goes_on else "wb")  # noqa: SIM115 - closed below and in `_put`
+            if validator is not None and not goes_on:
+                self._tag(stem).write_text(f"{_this_boot()}\n{validator}", encoding="ascii")
         try:
             reach("file opened")
             yield part, file
@@ -150,7 +162,7 @@ class FileSink:
             raise
         except Exception:
             # A part that is longer than the whole is none.
-            keeps = tag is not None and file.tell() < (expected_size or 0)
+            keeps = validator is not None and file.tell() < (expected_size or 0)
             raise
         finally:
             # Closing writes out what is buffered, and a full disk says so once more.
@@ -159,28 +171,65 @@ class FileSink:
             if not keeps:
                 self.discard(stem)
 
+    def _make_folder(self) -> None:
+        missing = [folder for folder in (self.directory, *self.directory.parents) if not folder.exists()]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for folder in missing:
+            # Folders that may be written and not listed need not be this user's.
+            with contextlib.suppress(PermissionError):
+                _sync_directory(folder.parent)
+
     def _put(self, file: BinaryIO, part: Path, stem: str, kind: FileType) -> Path:
         target = self.directory / f"{stem}.{kind.extension}"
         with _blaming_the_disk(target):
             file.flush()
             os.fsync(file.fileno())
+            if not os.path.samestat(os.fstat(file.fileno()), part.lstat()):
+                raise AssetCut("another process is at the same file")
             file.close()
-            target = _free(target, part)
             reach("before rename")
-            os.replace(part, target)
+            named = next(name for name in _names(target) if self._gives(part, name))
             reach("after rename")
             _sync_directory(self.directory)
-        return target
+        return named
+
+    def _gives(self, part: Path, name: Path) -> bool:
+        """Whether the part now stands under the name, or did before: not where anything else does."""
+        try:
+            self._link(part, name)
+        except FileExistsError:
+            return _stands_there(part, name)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return _moves(part, name)
+        return True
 
 
-def _free(target: Path, part: Path) -> Path:
-    """The target, or a name beside it where something else stands: what a try of the same file that was not marked
-    left is written over, anybody else's is not."""
-    free, number = target, 1
-    while free.exists() and not free.is_dir() and not filecmp.cmp(free, part, shallow=False):
-        number += 1
-        free = target.with_stem(f"{target.stem}~{number}")
-    return free
+def _names(target: Path) -> Iterator[Path]:
+    yield target
+    yield from (target.with_stem(f"{target.stem}~{number}") for number in count(2))
+
+
+def _stands_there(part: Path, name: Path) -> bool:
+    """Whether a try of the same file that was not marked left it. Raises `IsADirectoryError`."""
+    if name.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return name.is_file() and filecmp.cmp(name, part, shallow=False)
+
+
+def _moves(part: Path, name: Path) -> bool:
+    """The same where there are no links: the name is taken first. An empty file under it is what a process left that
+    was killed then, or holds nothing that could be lost."""
+    try:
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        if _stands_there(part, name):
+            return True
+        if not name.is_file() or name.is_symlink() or name.stat().st_size:
+            return False
+    os.replace(part, name)
+    return True
 
 
 @contextlib.contextmanager

@@ -64,14 +64,14 @@ class ObjectSink(KeepsNoParts):
         url: str | None = None,
         expected_size: int | None = None,
         limit: int | None = None,
-        tag: str | None = None,
+        validator: str | None = None,
         begun: Begun | None = None,
     ) -> Saved:
         """See `AssetSink.save`."""
         inspection = Inspection(chunks, declared_type=declared_type, url=url, expected_size=expected_size, limit=limit)
         with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
             for chunk in inspection:
-                file.write(chunk)
+                _collect(file, chunk)
             kind = inspection.file_type()
             kept = inspection.kept(kind)
             path = self._put(stem, kind, file, kept.size, kept.sha256)
@@ -127,7 +127,7 @@ class ObjectSink(KeepsNoParts):
         return found.meta["size"] == size and found.attributes.get(_HASH) == digest
 
     def _fault(self, error: Exception) -> DiskError:
-        advice = "check the variables that hold the store's key (docs/media.md), then resume the batch"
+        advice, passing = "check the variables that hold the store's key (docs/media.md), then resume the batch", False
         if isinstance(error, PermissionDeniedError | UnauthenticatedError):
             why = "its key is refused"
         elif _KEY_OF_THE_MACHINE in str(error):
@@ -137,7 +137,19 @@ class ObjectSink(KeepsNoParts):
             why, advice = "it does not exist", "make the bucket, then resume the batch"
         else:
             why, advice = _first_line(error), "check the store and the way to it, then resume the batch"
-        return DiskError(f"cannot write to {self.address}: {why}", advice=advice)
+            passing = isinstance(error, GenericError)
+        return DiskError(f"cannot write to {self.address}: {why}", advice=advice, passing=passing)
+
+
+def _collect(file: IO[bytes], chunk: bytes) -> None:
+    try:
+        file.write(chunk)
+    except OSError as error:
+        folder = tempfile.gettempdir()
+        raise DiskError(
+            f"cannot write {folder}: {error.strerror or type(error).__name__}",
+            advice=f"free some space at {folder}, or name another folder in TMPDIR, then resume the batch",
+        ) from error
 
 
 def _names(stem: str, extension: str) -> Iterator[str]:

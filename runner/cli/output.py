@@ -55,7 +55,7 @@ PAUSE_ADVICE: Mapping[str, tuple[str, str]] = {
     "forbidden": ("the account may not do this", "ask whoever manages the account"),
     "not_enabled": ("the Router is not enabled for this account", "ask Comfy to enable it"),
     "unreachable": ("the Router cannot be reached", "check the network"),
-    "storage": ("the media cannot be written", "free some space or mend the folder"),
+    "storage": ("the media cannot be written", "free some space, or mend the folder or the object store"),
     "failing_alike": ("the rows fail alike, so the rest was not sent", "mend the manifest or the model's fields"),
     "max_cost": ("the next row could pass --max-cost", "run the same manifest with a larger --max-cost"),
     "user": ("paused by you", "nothing needs mending"),

@@ -103,9 +103,13 @@ class StoreError(BatchError):
 
 
 class DiskError(BatchError):
-    """The media cannot be written."""
+    """The media cannot be written. `passing` when waiting may help, such as where an object store does not answer."""
 
     exit_code = 3
+
+    def __init__(self, message: str, *, advice: str | None = None, passing: bool = False) -> None:
+        super().__init__(message, advice=advice)
+        self.passing = passing
 
 
 class ImpossibleEvent(Exception):

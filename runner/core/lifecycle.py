@@ -73,6 +73,7 @@ _READING: Mapping[OutcomeKind, Rule] = {
     O.UNREACHABLE: reading.unreachable,
     O.UNKNOWN: reading.unknown,
     O.STORAGE_FAILED: common.pause_batch("storage"),
+    O.STORAGE_AWAY: common.storage_away,
 }
 
 _DOWNLOADING: Mapping[OutcomeKind, Rule] = {
@@ -81,6 +82,7 @@ _DOWNLOADING: Mapping[OutcomeKind, Rule] = {
     O.ASSET_LINK_DEAD: media.asset_link_dead,
     O.ASSET_REFUSED: media.asset_settled(AssetState.FAILED),
     O.STORAGE_FAILED: common.pause_batch("storage"),
+    O.STORAGE_AWAY: common.storage_away,
     # The result is being read once more for fresh links.
     O.RESULT: media.fresh_links,
     O.NOT_READY: media.links_unreadable,

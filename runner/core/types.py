@@ -114,8 +114,9 @@ class OutcomeKind(StrEnum):
     ASSET_INTERRUPTED = "asset_interrupted"
     ASSET_LINK_DEAD = "asset_link_dead"
     ASSET_REFUSED = "asset_refused"
-    # The disk or database that keeps the media refused it.
+    # The disk, database or store that keeps the media refused it; the store did not answer.
     STORAGE_FAILED = "storage_failed"
+    STORAGE_AWAY = "storage_away"
     # A user's commands.
     RESUME = "resume"
     RETRY = "retry"
@@ -262,7 +263,7 @@ class Policy:
 
     #: Sends of one key without a usable answer before the job is held.
     submit_attempts: int = 6
-    #: Calls in a row that never left the machine before the credential's work is paused.
+    #: Calls in a row that reached nobody before the work of the credential, or of the batch at its store, is paused.
     unreachable_attempts: int = 8
     #: Reads in a row without a usable answer before the job is held.
     read_attempts: int = 12

@@ -22,8 +22,12 @@ import httpx
 
 from runner.router.network import CheckedTransport
 
-# They would write keys, signed links and whole URLs into a debugging log.
-for _talker in ("httpx", "httpcore"):
+# They would write keys, signed links and whole URLs into a debugging log, also where only the first two are turned up.
+for _talker in (
+    "httpx",
+    "httpcore",
+    *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")),
+):
     logging.getLogger(_talker).setLevel(logging.WARNING)
 
 _LIMITS = httpx.Limits(max_connections=4, max_keepalive_connections=2, keepalive_expiry=30)
@@ -73,6 +77,10 @@ class Pile:
                 response.close()
         finally:
             pile.put(transport)
+
+    def is_direct(self, url: str) -> bool:
+        """Whether a call of `url` goes to its host itself, and not to a proxy."""
+        return self._proxy(url) is None
 
     def _proxy(self, url: str) -> str | None:
         if not self._proxies:

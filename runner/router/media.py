@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
-from runner.core.addresses import is_public
+from runner.core.addresses import is_loopback, is_public, may_redirect
 from runner.router.connections import Pile
 from runner.router.network import CheckedNetwork, PrivateAddress, Resolve, resolve
 
@@ -66,9 +66,9 @@ class MediaClient:
     def download(self, url: str, headers: Mapping[str, str] = _NOTHING) -> Iterator[MediaReply]:
         """The answer to a GET of `url`, its body as a stream; `headers` go with it, to the last of its redirects, too.
 
-        Redirects are followed, never from https to http. Raises `MediaInterrupted` where the connection fails, also
-        from within `chunks`; and `ValueError` for a link that is not http or https, that redirects in circles, or that
-        leads to an address which is not allowed (`PrivateAddress`).
+        Redirects are followed where `may_redirect` lets them be. Raises `MediaInterrupted` where the connection fails,
+        also from within `chunks`; and `ValueError` for a link that is not http or https, that redirects in circles or
+        to http, or that leads to an address which is not allowed (`PrivateAddress`).
         """
         deadline = self._monotonic() + self._timeout
         with ExitStack() as stack:
@@ -82,6 +82,7 @@ class MediaClient:
             yield MediaReply(response.status_code, answered, self._chunks(response, deadline))
 
     def _follow(self, stack: ExitStack, url: str, headers: Mapping[str, str]) -> httpx.Response:
+        from_here: bool | None = None
         for _ in range(LONGEST_CHAIN):
             parts = urlsplit(url)
             if parts.scheme not in {"http", "https"}:
@@ -92,12 +93,20 @@ class MediaClient:
             if not response.has_redirect_location:
                 stack.push(exchange)
                 return response
+            from_here = self._is_here(url, response) if from_here is None else from_here
             exchange.__exit__(None, None, None)
             target = urljoin(url, response.headers["location"])
-            if parts.scheme == "https" and urlsplit(target).scheme != "https":
-                raise ValueError("the link redirects from https to http")
+            scheme = urlsplit(target).scheme
+            if scheme == "http" and not may_redirect(parts.scheme, scheme, from_here=from_here):
+                raise ValueError(f"the link redirects from {parts.scheme} to http")
             url = target
         raise ValueError("the link redirects too often")
+
+    def _is_here(self, url: str, response: httpx.Response) -> bool:
+        """Whether this machine itself answered."""
+        stream = response.extensions.get("network_stream")
+        peer = stream.get_extra_info("server_addr") if stream is not None else None
+        return peer is not None and self._pile.is_direct(url) and is_loopback(str(peer[0]))
 
     def _check_literal(self, host: str) -> None:
         """An address in the link itself is seen here; a proxy would connect to any."""

@@ -7,7 +7,7 @@ import io
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +56,8 @@ class Bench:
     folder: Path
     clock: Clock
     router: Router
+    #: From which addresses media are fetched.
+    media_from: Callable[[str], bool] = is_loopback
 
     def write(self, name: str, content: str) -> str:
         """A file in the working folder; returns its name."""
@@ -90,7 +92,7 @@ class Bench:
             database = Database(f"sqlite:///{self.folder / 'home' / 'comfy-batch.db'}")
             stack.callback(database.close)
             router = stack.enter_context(contextlib.closing(RouterClient(self.router.base_url, "key-1", timeout=5.0)))
-            media = stack.enter_context(contextlib.closing(MediaClient(timeout=5.0, allowed=is_loopback)))
+            media = stack.enter_context(contextlib.closing(MediaClient(timeout=5.0, allowed=self.media_from)))
             jobs = JobStore(database, breaker=10)
             yield (
                 UpkeepStore(database, jobs),

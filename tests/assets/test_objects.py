@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
+import resource
+import tempfile
 from collections.abc import Callable
 
 import pytest
 
 from runner.assets import open_sink
-from runner.assets.objects import LARGEST_WHOLE, ObjectSink
+from runner.assets.objects import IN_MEMORY, LARGEST_WHOLE, ObjectSink
 from runner.core.errors import DiskError, SettingsError
 from tests.answers.bench import Bench, start
 from tests.support.loopback import Host, response, sends
@@ -66,6 +69,7 @@ class TestWhatIsAtFault:
             with pytest.raises(DiskError, match="it does not exist") as caught:
                 attempt()
             assert caught.value.advice == "make the bucket, then resume the batch"
+            assert not caught.value.passing
 
     def test_a_refused_key_is_named_and_not_told(self, loopback_host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
         loopback_host.answers = [sends(response(REFUSAL, status="403 Forbidden"))]
@@ -73,12 +77,28 @@ class TestWhatIsAtFault:
         with pytest.raises(DiskError, match="its key is refused") as caught:
             ObjectSink("s3://pictures/cats").save("a-1", [PNG])
         assert "secret-of-the-store" not in f"{caught.value.message}{caught.value.advice}"
+        assert not caught.value.passing
 
     def test_a_store_that_is_away_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         lead_to(monkeypatch, "http://127.0.0.1:1")
         with pytest.raises(DiskError, match="cannot write to s3://pictures/cats") as caught:
             ObjectSink("s3://pictures/cats").check()
         assert "\n" not in caught.value.message
+        assert caught.value.passing
+
+    def test_a_folder_for_temporary_files_that_is_full_is_named_and_not_the_store(
+        self, object_store: ObjectStore
+    ) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+        try:
+            with pytest.raises(DiskError, match="cannot write") as caught:
+                ObjectSink("s3://pictures/cats").save("a-1", [PNG] * (IN_MEMORY // len(PNG) + 2))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert tempfile.gettempdir() in caught.value.message
+        assert "TMPDIR" in str(caught.value.advice)
+        assert object_store.names() == []
 
     @pytest.mark.parametrize("address", ["az://container/x", "s3:///x"])
     def test_an_address_that_cannot_be_used_is_said_at_once(
@@ -115,7 +135,52 @@ class TestABatch:
         assert (ended.code, "make the bucket" in ended.err) == (3, True)
         assert bench.router.runs() == 0
 
-    def test_one_that_goes_away_pauses_the_batch_and_loses_nothing(
+    @pytest.mark.parametrize(
+        ("address", "ok", "says", "cure"),
+        [
+            ("s3://pictures/batches", True, "s3://pictures/batches can be written", None),
+            (
+                "s3://no-such-bucket",
+                False,
+                "cannot write to s3://no-such-bucket: it does not exist",
+                "make the bucket, then resume the batch",
+            ),
+        ],
+    )
+    def test_doctor_finds_out_whether_it_can_be_written(
+        self,
+        start: Callable[..., Bench],
+        object_store: ObjectStore,
+        monkeypatch: pytest.MonkeyPatch,
+        address: str,
+        ok: bool,
+        says: str,
+        cure: str | None,
+    ) -> None:
+        bench = start()
+        monkeypatch.setenv("COMFY_BATCH_ASSET_STORE", address)
+        found = json.loads(bench.cli("doctor", "--json").out)
+        assert found["checks"][-1] == {"check": "media", "ok": ok, "says": says, "cure": cure}
+        assert object_store.names() == []
+
+    def test_one_that_is_away_for_a_moment_costs_time_only(
+        self, start: Callable[..., Bench], object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bench = start()
+        monkeypatch.setenv("COMFY_BATCH_ASSET_STORE", object_store.address)
+        bench.submit("prompt,model\na cat,\na cat [moderated],\n")
+        lead_to(monkeypatch, "http://127.0.0.1:1")
+        bench.work(12)
+        assert [bench.events(row)[-1] for row in (1, 2)] == ["storage_away"] * 2
+        assert bench.status()[1]["pause_reason"] is None
+        lead_to(monkeypatch, object_store.endpoint)
+        bench.work()
+        said, summary = bench.status()
+        assert (said.code, summary["assets"]["saved"]) == (0, 1)
+        assert len(object_store.names()) == 2
+        bench.router.assert_paid_once(2)
+
+    def test_one_that_refuses_pauses_the_batch_and_loses_nothing(
         self,
         start: Callable[..., Bench],
         object_store: ObjectStore,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import resource
@@ -28,6 +29,11 @@ def pieces(content: bytes, size: int = 1000) -> Iterator[bytes]:
 def dies(after: bytes) -> Iterator[bytes]:
     yield after
     raise ConnectionResetError("peer")
+
+
+def refuses_links(_source: Path, _target: Path) -> None:
+    """As FAT does."""
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
 def bytes_of(saved: Saved) -> bytes:
@@ -169,10 +175,35 @@ class TestFiles:
         assert bytes_of(saved) == PNG
         assert [entry.name for entry in folder.iterdir()] == ["a-1.png"]
 
-    def test_saving_again_replaces_the_file(self, folder: Path) -> None:
+    def test_what_a_killed_process_named_and_did_not_mark_is_recognised(self, folder: Path) -> None:
+        first = FileSink(folder).save("a-1", pieces(PNG))
+        assert FileSink(folder).save("a-1", pieces(PNG)) == first
+        assert [entry.name for entry in folder.iterdir()] == ["a-1.png"]
+
+    def test_one_killed_between_its_two_names_leaves_the_file_whole(self, folder: Path) -> None:
         sink = FileSink(folder)
-        sink.save("a-1", pieces(PNG))
-        assert bytes_of(sink.save("a-1", pieces(PNG + b"more"))) == PNG + b"more"
+        first = sink.save("a-1", pieces(PNG))
+        os.link(folder / "a-1.png", folder / ".a-1.part")
+        (folder / ".a-1.tag").write_text('boot\n"v1"')
+        assert sink.begun("a-1") is None
+        with pytest.raises(ConnectionResetError):
+            sink.save("a-1", dies(JPEG))
+        assert bytes_of(first) == PNG
+        os.link(folder / "a-1.png", folder / ".a-1.part")
+        assert sink.save("a-1", pieces(PNG)) == first
+        assert [entry.name for entry in folder.iterdir()] == ["a-1.png"]
+
+    def test_a_second_process_at_the_same_file_is_noticed(self, folder: Path) -> None:
+        sink = FileSink(folder)
+
+        def overtaken() -> Iterator[bytes]:
+            yield from pieces(PNG)
+            assert bytes_of(FileSink(folder).save("a-1", pieces(PNG))) == PNG
+            (folder / ".a-1.part").write_bytes(b"half")
+
+        with pytest.raises(AssetCut, match="another process"):
+            sink.save("a-1", overtaken())
+        assert (folder / "a-1.png").read_bytes() == PNG
 
     def test_a_failed_save_keeps_the_file_that_was_there(self, folder: Path) -> None:
         sink = FileSink(folder)
@@ -210,6 +241,43 @@ class TestFiles:
             FileSink(folder).save("a-1", pieces(PNG))
         assert "a file stands where a folder is needed" in str(caught.value.advice)
 
+    @pytest.fixture(params=["links", "no links"])
+    def any_disk(self, request: pytest.FixtureRequest, folder: Path) -> FileSink:
+        return FileSink(folder) if request.param == "links" else FileSink(folder, link=refuses_links)
+
+    @pytest.mark.parametrize("there", [b"mine", PNG[:-1], PNG + b"x"])
+    def test_nothing_of_somebody_elses_is_written_over(self, any_disk: FileSink, folder: Path, there: bytes) -> None:
+        folder.mkdir(parents=True)
+        for name in ("a-1.png", "a-1~2.png"):
+            (folder / name).write_bytes(there)
+        for _ in range(2):
+            saved = any_disk.save("a-1", pieces(PNG))
+            assert (saved.path, bytes_of(saved)) == (str(folder / "a-1~3.png"), PNG)
+        assert sorted(entry.name for entry in folder.iterdir()) == ["a-1.png", "a-1~2.png", "a-1~3.png"]
+        assert {(folder / name).read_bytes() for name in ("a-1.png", "a-1~2.png")} == {there}
+
+    def test_nor_what_comes_to_stand_there_while_bytes_come(self, any_disk: FileSink, folder: Path) -> None:
+        def crossed() -> Iterator[bytes]:
+            yield PNG
+            (folder / "a-1.png").write_bytes(b"mine")
+
+        assert any_disk.save("a-1", crossed()).path == str(folder / "a-1~2.png")
+        assert (folder / "a-1.png").read_bytes() == b"mine"
+
+    def test_nor_where_a_planted_link_leads(self, any_disk: FileSink, folder: Path, tmp_path: Path) -> None:
+        folder.mkdir(parents=True)
+        for name in ("a-1.png", ".a-1.part"):
+            (folder / name).symlink_to(tmp_path / "elsewhere")
+        assert any_disk.save("a-1", pieces(PNG)).path == str(folder / "a-1~2.png")
+        assert not (tmp_path / "elsewhere").exists()
+
+    def test_without_links_a_name_that_a_killed_process_took_is_used(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / "a-1.png").touch()
+        saved = FileSink(folder, link=refuses_links).save("a-1", pieces(PNG))
+        assert (saved.path, bytes_of(saved)) == (str(folder / "a-1.png"), PNG)
+        assert [entry.name for entry in folder.iterdir()] == ["a-1.png"]
+
     def test_a_folder_in_place_of_the_file_leaves_nothing_half_done(self, folder: Path) -> None:
         (folder / "a-1.png").mkdir(parents=True)
         with pytest.raises(DiskError):
@@ -223,15 +291,15 @@ class TestFiles:
 
 
 class TestPartsOfFiles:
-    """A file that came under an entity tag and broke off can go on."""
+    """A file that came under a validator and broke off can go on."""
 
     def broken(self, folder: Path, came: bytes = PNG[:3000]) -> FileSink:
         sink = FileSink(folder)
         with pytest.raises(ConnectionResetError):
-            sink.save("a-1", dies(came), expected_size=len(PNG), tag='"v1"')
+            sink.save("a-1", dies(came), expected_size=len(PNG), validator='"v1"')
         return sink
 
-    def test_its_size_and_tag_are_known_to_any_process(self, folder: Path) -> None:
+    def test_its_size_and_validator_are_known_to_any_process(self, folder: Path) -> None:
         self.broken(folder)
         assert FileSink(folder).begun("a-1") == Begun(3000, '"v1"')
         assert FileSink(folder).begun("a-2") is None
@@ -239,7 +307,7 @@ class TestPartsOfFiles:
     def test_the_rest_makes_it_whole_with_the_hash_of_all_of_it(self, folder: Path) -> None:
         sink = self.broken(folder)
         begun = sink.begun("a-1")
-        saved = sink.save("a-1", pieces(PNG[3000:]), expected_size=len(PNG), tag='"v1"', begun=begun)
+        saved = sink.save("a-1", pieces(PNG[3000:]), expected_size=len(PNG), validator='"v1"', begun=begun)
         assert bytes_of(saved) == PNG
         assert (saved.size, saved.sha256) == (len(PNG), hashlib.sha256(PNG).hexdigest())
         assert [entry.name for entry in folder.iterdir()] == ["a-1.png"]
@@ -250,24 +318,24 @@ class TestPartsOfFiles:
             begun = sink.begun("a-1")
             assert begun is not None
             with pytest.raises(ConnectionResetError):
-                sink.save("a-1", dies(PNG[begun.size : size]), expected_size=len(PNG), tag='"v1"', begun=begun)
+                sink.save("a-1", dies(PNG[begun.size : size]), expected_size=len(PNG), validator='"v1"', begun=begun)
             assert sink.begun("a-1") == Begun(size, '"v1"')
 
     def test_an_announced_end_that_came_too_early_is_a_part_and_too_many_bytes_are_none(self, folder: Path) -> None:
         sink = FileSink(folder)
         with pytest.raises(AssetCut):
-            sink.save("a-1", pieces(PNG[:3000]), expected_size=len(PNG), tag='"v1"')
+            sink.save("a-1", pieces(PNG[:3000]), expected_size=len(PNG), validator='"v1"')
         assert sink.begun("a-1") == Begun(3000, '"v1"')
         with pytest.raises(AssetCut):
-            sink.save("a-1", pieces(PNG), expected_size=3000, tag='"v1"')
+            sink.save("a-1", pieces(PNG), expected_size=3000, validator='"v1"')
         assert sink.begun("a-1") is None
 
     def test_a_page_and_a_file_beyond_the_limit_leave_nothing(self, folder: Path) -> None:
         sink = FileSink(folder)
         with pytest.raises(AssetRejected):
-            sink.save("a-1", pieces(PAGE), expected_size=len(PAGE), tag='"v1"')
+            sink.save("a-1", pieces(PAGE), expected_size=len(PAGE), validator='"v1"')
         with pytest.raises(AssetTooLarge):
-            sink.save("a-1", pieces(PNG), expected_size=len(PNG), limit=100, tag='"v1"')
+            sink.save("a-1", pieces(PNG), expected_size=len(PNG), limit=100, validator='"v1"')
         assert list(folder.iterdir()) == []
 
     def test_after_another_start_of_the_machine_nothing_is_trusted(self, folder: Path) -> None:
@@ -279,6 +347,20 @@ class TestPartsOfFiles:
         assert bytes_of(saved) == PNG
         assert [entry.name for entry in folder.iterdir()] == ["a-1.png"]
 
+    @pytest.mark.parametrize("later", [None, '"v2"'], ids=["without a validator", "under another"])
+    def test_what_came_after_it_is_not_taken_for_its_end(self, folder: Path, later: str | None) -> None:
+        sink = self.broken(folder)
+        seen = []
+
+        def watched() -> Iterator[bytes]:
+            for piece in pieces(JPEG):
+                yield piece
+                # What a process killed here leaves to the next.
+                seen.append(FileSink(folder).begun("a-1"))
+
+        sink.save("a-1", watched(), expected_size=len(JPEG), validator=later)
+        assert {begun.validator if begun else None for begun in seen} <= {later, None}
+
     def test_it_can_be_let_go_of(self, folder: Path) -> None:
         sink = self.broken(folder)
         sink.discard("a-1")
@@ -288,12 +370,12 @@ class TestPartsOfFiles:
     def test_a_part_that_went_away_meanwhile_is_worth_another_try(self, folder: Path) -> None:
         sink = self.broken(folder)
         with pytest.raises(AssetCut):
-            sink.save("a-1", pieces(PNG[9000:]), expected_size=len(PNG), tag='"v1"', begun=Begun(9000, '"v1"'))
+            sink.save("a-1", pieces(PNG[9000:]), expected_size=len(PNG), validator='"v1"', begun=Begun(9000, '"v1"'))
 
     def test_the_database_keeps_no_parts(self) -> None:
         sink = DatabaseSink()
         with pytest.raises(ConnectionResetError):
-            sink.save("a-1", dies(PNG[:3000]), expected_size=len(PNG), tag='"v1"')
+            sink.save("a-1", dies(PNG[:3000]), expected_size=len(PNG), validator='"v1"')
         assert sink.begun("a-1") is None
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.core.addresses import is_loopback, is_public
+from runner.core.addresses import is_loopback, is_public, may_redirect
 
 PUBLIC = ["8.8.8.8", "151.101.1.1", "2606:4700::6810:84e5", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1"]
 REFUSED = [
@@ -43,6 +43,14 @@ REFUSED = [
     "2002:7f00:1::",
     "2002:c0a8:101::1",
     "2001:0:4136:e378:8000:63bf:f5ff:fffe",
+    # An IPv4 address written as of old, or by a translator without a prefix of its own.
+    "::7f00:1",
+    "::ffff:0:7f00:1",
+    # Of one site, and what nobody has been given.
+    "fec0::1",
+    "4000::1",
+    "5f00::1",
+    "100::1",
     "not an address",
     "",
 ]
@@ -60,10 +68,41 @@ def test_a_host_of_somebodys_own_network_is_not_however_it_is_spelt(address: str
 
 @pytest.mark.parametrize(
     ("address", "own"),
-    [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.1", False), ("8.8.8.8", False)],
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.1", False),
+        ("8.8.8.8", False),
+        ("0.0.0.0", False),
+        # Whatever the translator takes for itself.
+        ("64:ff9b::7f00:1", False),
+        ("2002:7f00:1::", False),
+        ("localhost", False),
+    ],
 )
 def test_this_machine_is_known_by_its_addresses(address: str, own: bool) -> None:
     assert is_loopback(address) is own
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "from_here", "followed"),
+    [
+        ("https", "https", False, True),
+        ("http", "https", False, True),
+        ("http", "http", True, True),
+        ("http", "http", False, False),
+        ("https", "http", True, False),
+        ("https", "http", False, False),
+        ("http", "ftp", True, False),
+        ("https", "", True, False),
+    ],
+)
+def test_redirects_lead_to_https_and_to_http_only_from_this_machine(
+    before: str, after: str, from_here: bool, followed: bool
+) -> None:
+    assert may_redirect(before, after, from_here=from_here) is followed
 
 
 @given(st.ip_addresses(v=4))

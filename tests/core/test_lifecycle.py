@@ -159,6 +159,10 @@ def submitting_rows() -> list[Row]:
     return rows
 
 
+def tried_to_write(job: Job) -> Job:
+    return replace(job, attempts=POLICY.unreachable_attempts - 1, last=O.STORAGE_AWAY)
+
+
 def reading_rows(job: Job) -> list[Row]:
     def stays(**more: object) -> Transition:
         return then(job.state, Step.COLLECT, Charge.POSSIBLE, **more)
@@ -189,6 +193,8 @@ def reading_rows(job: Job) -> list[Row]:
         row(job, O.FORBIDDEN, stays(pause=Pause("forbidden", True))),
         row(job, O.ACCOUNT_NOT_ENABLED, stays(pause=Pause("not_enabled", True))),
         row(job, O.STORAGE_FAILED, stays(pause=Pause("storage", False))),
+        row(job, O.STORAGE_AWAY, stays(attempts=1), wait=FIRST_BACKOFF),
+        row(tried_to_write(job), O.STORAGE_AWAY, stays(pause=Pause("storage", False)), when="tried out"),
         row(job, O.RATE_LIMITED, stays(attempts=1, cool_down=20.0), retry_after=20.0, wait=(20.0, 21.0)),
         row(job, O.UNAVAILABLE, stays(attempts=1), retry_after=20.0, wait=20.0),
         row(job, O.UNAVAILABLE, stays(attempts=1), when="no wait named", wait=FIRST_BACKOFF),
@@ -252,6 +258,13 @@ def downloading_rows() -> list[Row]:
             assets_left=2,
         ),
         row(FETCHING, O.STORAGE_FAILED, stays(Step.FETCH, pause=Pause("storage", False))),
+        row(FETCHING, O.STORAGE_AWAY, stays(Step.FETCH, attempts=1), wait=FIRST_BACKOFF),
+        row(
+            tried_to_write(FETCHING),
+            O.STORAGE_AWAY,
+            stays(Step.FETCH, pause=Pause("storage", False)),
+            when="tried out",
+        ),
         row(REREADING, O.RESULT, stays(Step.FETCH, recollects=1), when="with media", assets=1),
         row(REREADING, O.RESULT, lost, when="with none any more"),
         row(REREADING, O.UNAUTHORIZED, stays(Step.COLLECT, pause=Pause("unauthorized", True))),

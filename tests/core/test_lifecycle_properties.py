@@ -68,11 +68,19 @@ ANSWERS: dict[Step, set[OutcomeKind]] = {
         O.REQUEST_NOT_FOUND,
         O.GONE,
         O.STORAGE_FAILED,
+        O.STORAGE_AWAY,
     }
     | _ANY_CALL,
     Step.STATUS: {O.NOT_READY, O.RUN_FAILED, O.RUN_SUCCEEDED, O.REQUEST_NOT_FOUND, O.GONE} | _ANY_CALL,
     Step.CANCEL: {O.CANCEL_ASKED, O.CANCEL_TOO_LATE, O.REQUEST_NOT_FOUND, O.GONE} | _ANY_CALL,
-    Step.FETCH: {O.ASSET_SAVED, O.ASSET_INTERRUPTED, O.ASSET_LINK_DEAD, O.ASSET_REFUSED, O.STORAGE_FAILED},
+    Step.FETCH: {
+        O.ASSET_SAVED,
+        O.ASSET_INTERRUPTED,
+        O.ASSET_LINK_DEAD,
+        O.ASSET_REFUSED,
+        O.STORAGE_FAILED,
+        O.STORAGE_AWAY,
+    },
 }
 #: Half of the answers are of these, so that a life gets as far as its later parts.
 LEADING_ON: dict[Step, set[OutcomeKind]] = {
@@ -288,7 +296,8 @@ class LifeOfAJob(RuleBasedStateMachine):
         self.check_charge(claimed, outcome, made)
         assert not made.new_run
         assert made.delay >= 0
-        if outcome.kind in WAITING and made.step is not None:
+        # Old links are tried at once where fresh ones were waited for too often: that asks nothing of the Router.
+        if outcome.kind in WAITING and made.step not in (None, Step.FETCH):
             assert made.delay > 0
         if claimed.step is Step.FETCH:
             self.settle_asset(made, tried)

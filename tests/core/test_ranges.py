@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.core.ranges import WORTH_RESUMING, Begun, resuming_headers, size_if_continued, tag_to_resume_by
+from runner.core.ranges import WORTH_RESUMING, Begun, resuming_headers, size_if_continued, validator_to_resume_by
 
+CHANGED = "Wed, 21 Oct 2026 07:28:00 GMT"
 BEGUN = Begun(1000, '"abc"')
 REST = {"etag": '"abc"', "content-range": "bytes 1000-4999/5000", "content-length": "4000"}
 
 
-class TestTheTag:
+class TestTheValidator:
     @pytest.mark.parametrize(
-        ("headers", "size", "tag"),
+        ("headers", "size", "validator"),
         [
             ({"etag": '"abc"'}, WORTH_RESUMING, '"abc"'),
             ({"etag": '"abc"', "content-encoding": "identity"}, WORTH_RESUMING, '"abc"'),
@@ -26,24 +27,43 @@ class TestTheTag:
             ({"etag": "abc"}, WORTH_RESUMING, None),
             ({"etag": ""}, WORTH_RESUMING, None),
             ({"etag": '"a\nb"'}, WORTH_RESUMING, None),
-            ({"last-modified": "Wed, 21 Oct 2026 07:28:00 GMT"}, WORTH_RESUMING, None),
+            ({"last-modified": CHANGED, "date": "Wed, 21 Oct 2026 07:29:00 GMT"}, WORTH_RESUMING, CHANGED),
+            ({"last-modified": CHANGED, "date": "Wed, 21 Oct 2026 07:28:59 GMT"}, WORTH_RESUMING, None),
+            ({"last-modified": CHANGED, "date": "Wed, 21 Oct 2026 07:27:00 GMT"}, WORTH_RESUMING, None),
+            ({"last-modified": CHANGED}, WORTH_RESUMING, None),
+            ({"last-modified": "2026-10-21", "date": CHANGED}, WORTH_RESUMING, None),
+            ({"last-modified": "Wed, 99 Oct 2026 07:28:00 GMT", "date": CHANGED}, WORTH_RESUMING, None),
+            # A date is not asked by where there is a tag (RFC 9110, 13.1.5).
+            (
+                {"etag": 'W/"abc"', "last-modified": CHANGED, "date": "Wed, 21 Oct 2026 09:28:00 GMT"},
+                WORTH_RESUMING,
+                None,
+            ),
             ({"etag": '"abc"', "content-encoding": "gzip"}, WORTH_RESUMING, None),
             ({}, WORTH_RESUMING, None),
         ],
     )
     def test_only_a_strong_one_of_a_large_file_is_kept(
-        self, headers: dict[str, str], size: int | None, tag: str | None
+        self, headers: dict[str, str], size: int | None, validator: str | None
     ) -> None:
-        assert tag_to_resume_by(headers, size) == tag
+        assert validator_to_resume_by(headers, size) == validator
 
 
 class TestTheRest:
     def test_it_is_asked_for_under_the_tag(self) -> None:
         assert resuming_headers(BEGUN) == {"Range": "bytes=1000-", "If-Range": '"abc"'}
 
-    def test_it_is_taken_where_offset_end_and_tag_are_proven(self) -> None:
+    def test_it_is_taken_where_offset_end_and_validator_are_proven(self) -> None:
         assert size_if_continued(BEGUN, 206, REST) == 5000
         assert size_if_continued(BEGUN, 206, {name: REST[name] for name in ("etag", "content-range")}) == 5000
+
+    def test_by_a_date_it_is_taken_where_the_date_is_the_same_and_no_tag_has_come(self) -> None:
+        begun = Begun(1000, CHANGED)
+        rest = {"last-modified": CHANGED, "content-range": "bytes 1000-4999/5000"}
+        assert resuming_headers(begun)["If-Range"] == CHANGED
+        assert size_if_continued(begun, 206, rest) == 5000
+        for change in ({"last-modified": "Wed, 21 Oct 2026 07:28:01 GMT"}, {"last-modified": ""}, {"etag": '"abc"'}):
+            assert size_if_continued(begun, 206, rest | change) is None
 
     @pytest.mark.parametrize(
         ("status", "change"),

@@ -30,7 +30,9 @@ ALLOWED = {
     ("runner/store/migrations/env.py", "<module>", "begin"): (
         "within the transaction `create tables`, or by a developer's own command"
     ),
-    ("runner/assets/files.py", "FileSink.discard", "unlink"): "what is there of a file is worth nothing by then",
+    ("runner/assets/files.py", "FileSink._clear", "unlink"): "what is there of a file is worth nothing by then",
+    ("runner/assets/files.py", "_moves", "open"): "takes a name for a rename that is announced where it is called",
+    ("runner/assets/files.py", "_moves", "replace"): "is announced where it is called",
     ("runner/assets/files.py", "_sync_directory", "fsync"): "makes a rename durable that was announced",
     (
         "runner/router/catalog.py",

@@ -130,6 +130,21 @@ class TestRedirects:
         assert asked == ["https"]
         assert "secret" not in str(caught.value)
 
+    def test_to_http_they_are_followed_from_this_machine_only(self) -> None:
+        asked = []
+
+        def answers(request: httpx.Request) -> httpx.Response:
+            asked.append(request.url.host)
+            return httpx.Response(302, headers={"Location": "http://other.example/a.png?sig=secret"})
+
+        with (
+            pytest.raises(ValueError, match="from http to http") as caught,
+            with_answers(answers).download("http://media.example/a.png"),
+        ):
+            pass
+        assert asked == ["media.example"]
+        assert "secret" not in str(caught.value)
+
     def test_a_circle_ends(self) -> None:
         asked = []
 
@@ -272,7 +287,8 @@ class TestLogs:
     def test_neither_link_nor_query_stands_in_a_log_at_its_loudest(
         self, loopback_host: Host, other_host: Host, caplog: pytest.LogCaptureFixture
     ) -> None:
-        caplog.set_level(logging.DEBUG)
+        for name in (None, "httpx", "httpcore"):
+            caplog.set_level(logging.DEBUG, name)
         headers = f"Location: {other_host.url}/b.png?sig=secret-two\r\n"
         loopback_host.answers = [sends(response(status="302 Found", headers=headers))]
         other_host.answers = [sends(response(PNG[:10], length=1000))]

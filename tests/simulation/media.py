@@ -91,7 +91,7 @@ class MemorySink(KeepsNoParts):
         url: str | None = None,
         expected_size: int | None = None,
         limit: int | None = None,
-        tag: str | None = None,
+        validator: str | None = None,
         begun: Begun | None = None,
     ) -> Saved:
         """See `AssetSink.save`."""

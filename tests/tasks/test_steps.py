@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import logging
+import re
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,9 +18,12 @@ from typing import Any
 
 import pytest
 
+from runner.assets import AssetSink
+from runner.core.addresses import is_loopback
 from runner.core.errors import StoreError
 from runner.core.types import Charge, JobState, Outcome, Policy, Step, Transition
 from runner.core.wire import HttpRequest, NoResponse, Reply
+from runner.router.media import MediaClient
 from runner.store.engine import Database
 from runner.store.jobs import JobStore
 from runner.store.records import Claim, NewResult, SavedAsset, Wake
@@ -40,6 +48,7 @@ from tests.support.fakes import (
     status_document,
     story,
 )
+from tests.support.loopback import Host, response, sends
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
 JPEG = b"\xff\xd8\xff\xe0" + bytes(3000)
@@ -671,6 +680,92 @@ class TestBrokenDownloads:
         assert w.files == {"cats-000001-1.png": PNG}
         assert w.is_at(JobState.SUCCEEDED, Charge.BILLED)
         assert len(w.calls("POST")) == 1
+
+
+class TestRealHosts:
+    """The same steps over a real connection, for what no scripted host can get wrong."""
+
+    @pytest.fixture
+    def fetching(self, world: Make) -> Iterator[Make]:
+        with closing(MediaClient(timeout=5, allowed=is_loopback)) as media:
+
+            def make(link: str, **more: Any) -> World:
+                w = world(ACCEPTED, pictures(link), **more)
+                w.runtime = replace(w.runtime, media=media)
+                return w
+
+            yield make
+
+    def breaks_off_once(self, host: Host) -> None:
+        """The host sends a part of the large file, and then whatever it is asked for."""
+        tag = f"ETag: {TAG}\r\n"
+
+        def goes_on(connection: socket.socket) -> None:
+            (begun,) = map(int, re.findall(rb"\r\nRange: bytes=(\d+)-\r\n", host.requests[-1]))
+            place = f"{tag}Content-Range: bytes {begun}-{len(LARGE) - 1}/{len(LARGE)}\r\n"
+            connection.sendall(response(LARGE[begun:], status="206 Partial Content", headers=place))
+
+        host.answers = [sends(response(LARGE[:1_000_000], length=len(LARGE), headers=tag)), goes_on]
+
+    def test_a_large_file_goes_on_where_it_broke_off_also_in_another_process(
+        self, fetching: Make, loopback_host: Host
+    ) -> None:
+        self.breaks_off_once(loopback_host)
+        w = fetching(f"{loopback_host.url}/film", max_asset_bytes=len(LARGE))
+        w.runtime = replace(w.runtime, sinks=ForgetsSinks())
+        w.run()
+        assert w.files == {"cats-000001-1.png": LARGE}
+        assert w.assets[0]["sha256"] == hashlib.sha256(LARGE).hexdigest()
+        first, second = loopback_host.requests
+        assert b"Range:" not in first
+        assert f"\r\nIf-Range: {TAG}\r\n".encode() in second
+
+    def test_the_limit_holds_over_what_was_there_and_what_comes(self, fetching: Make, loopback_host: Host) -> None:
+        self.breaks_off_once(loopback_host)
+        w = fetching(f"{loopback_host.url}/film", max_asset_bytes=len(LARGE) - 1)
+        w.run()
+        assert (w.assets[0]["state"], w.files) == ("failed", {})
+        assert "bytes allowed" in w.assets[0]["error"]
+        assert len(loopback_host.requests) == 2
+
+    def test_compressed_on_its_way_it_is_unpacked_once(self, fetching: Make, loopback_host: Host) -> None:
+        packed = gzip.compress(PNG)
+        loopback_host.answers = [
+            sends(response(packed[:100], length=len(packed), headers="Content-Encoding: gzip\r\n")),
+            sends(response(packed, headers="Content-Encoding: gzip\r\n")),
+        ]
+        w = fetching(f"{loopback_host.url}/cat")
+        w.run()
+        assert w.files == {"cats-000001-1.png": PNG}
+        assert w.story[-2:] == ["asset_interrupted", "asset_saved"]
+
+    def test_a_link_goes_out_as_it_is_and_its_query_into_no_log_message_or_error(
+        self, fetching: Make, loopback_host: Host, other_host: Host, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for name in (None, "httpx", "httpcore"):
+            caplog.set_level(logging.DEBUG, name)
+        there = "/b%2Fc%40d.png?sig=secret-two%2B"
+        location = f"Location: {other_host.url}{there}\r\nSet-Cookie: session=1\r\n"
+        loopback_host.answers = [sends(response(status="302 Found", headers=location))]
+        other_host.answers = [sends(response(PNG[:300], length=len(PNG))), sends(response(PNG))]
+        here = "/a%2Fb%40c.png?sig=secret-one%3D"
+        w = fetching(f"{loopback_host.url}{here}")
+        w.run()
+        assert w.files == {"cats-000001-1.png": PNG}
+        assert [request.split()[1].decode() for request in loopback_host.requests] == [here] * 2
+        assert [request.split()[1].decode() for request in other_host.requests] == [there] * 2
+        for request in (*loopback_host.requests, *other_host.requests):
+            assert not re.search(rb"(?i)\r\n(x-api-key|authorization|cookie|referer):", request)
+        events = rows_of(w.stores.database, "event", job_id=w.job)
+        assert "asset_interrupted" in {event["kind"] for event in events}
+        assert "secret-" not in f"{caplog.text}{events}{w.row}"
+
+
+class ForgetsSinks(dict[str, AssetSink]):
+    """As a process that has just begun has none."""
+
+    def __contains__(self, key: object) -> bool:
+        return False
 
 
 class TestMediaInTheResultItself:

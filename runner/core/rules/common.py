@@ -89,6 +89,15 @@ def unavailable(job: Job, outcome: Outcome, now: float, policy: Policy) -> Trans
     return stay(job, outcome, attempts=attempts, delay=delay, key_released=key_released(job))
 
 
+def storage_away(job: Job, outcome: Outcome, now: float, policy: Policy) -> Transition:
+    """The store of the media does not answer: after some tries the batch waits for the user, since no other link would
+    help."""
+    attempts = next_attempt(job, outcome)
+    if attempts >= policy.unreachable_attempts:
+        return stay(job, outcome, attempts=0, pause=Pause("storage", whole_credential=False))
+    return stay(job, outcome, attempts=attempts, delay=backoff(job, attempts, policy))
+
+
 def pause_credential(reason: str) -> Rule:
     """Every call under the credential stops until the user has mended `reason`; the job keeps its place."""
 
