@@ -51,7 +51,7 @@ class FileSink:
     """Writes into one folder, which is made when the first file comes.
 
     A file is written as `.STEM.part` beside its place, synced, given its name, and the folder synced. A part that
-    broke off, or that a killed process left, gives way to the next try of the same file; where it came under an
+    broke off, or that a killed process left, gives way to the next try of the same file; where it came under a
     validator, which `.STEM.tag` holds until then, the next try can go on with it.
     """
 
