@@ -56,7 +56,9 @@ def _check_rest(job: Row) -> None:
         if job["reason"] is None:
             _fail(job, "it is held without a reason")
         return
-    paused = job["batch_state"] == "paused" and job["pause_reason"] and job["state"] in _BEFORE_ACCEPTANCE
+    # A full disk stops whatever would write to it; any other pause goes on collecting what was paid for.
+    stopped = job["state"] in _BEFORE_ACCEPTANCE or job["pause_reason"] == "storage"
+    paused = job["batch_state"] == "paused" and job["pause_reason"] and stopped
     # What was sent and not answered may be running, so that it keeps its place though its batch is paused.
     behind = job["window_is_paused"] and job["state"] == JobState.PENDING
     if not paused and not behind and not job["blocked"]:
