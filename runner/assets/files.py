@@ -172,6 +172,8 @@ class FileSink:
                 self.discard(stem)
 
     def _make_folder(self) -> None:
+        if self.directory.is_dir():
+            return
         missing = [folder for folder in (self.directory, *self.directory.parents) if not folder.exists()]
         self.directory.mkdir(parents=True, exist_ok=True)
         for folder in missing:

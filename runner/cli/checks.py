@@ -128,11 +128,12 @@ def _disk(settings: Settings) -> Finding:
 
 def _media(settings: Settings) -> Iterator[Finding]:
     """Where media go, if that is not the disk."""
-    from runner.assets.objects import ObjectSink
     from runner.core.places import is_object_store
 
     if not is_object_store(settings.asset_store):
         return
+    from runner.assets.objects import ObjectSink
+
     try:
         ObjectSink(settings.asset_store).check()
     except BatchError as error:

@@ -61,9 +61,10 @@ def take_in(
     """The batch of the manifest: the one that exists already, or a new one with all its rows written.
 
     `tell` hears how many rows stand by now, `approve` is shown what a new batch would pay for and raises to refuse it,
-    and `interrupted` is asked whether the user wants to stop. Raises
-    `Interrupted` then, and `ManifestError` with every problem of the file; in both cases nothing of it remains. Raises
-    `UsageError` when the file or the template cannot be read, the name is taken or the folder cannot be written.
+    and `interrupted` is asked whether the user wants to stop. Raises `Interrupted` then, and `ManifestError` with every
+    problem of the file and of its bodies; in all three cases nothing of it remains. Raises `UsageError` when the file
+    or the template cannot be read, the name is taken or the folder cannot be written, and `DiskError` where an object
+    store cannot be written.
     """
     template_bytes = read_template(intake.template)
     template = parse_template(intake.template, template_bytes)

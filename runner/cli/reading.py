@@ -176,6 +176,7 @@ class Reading:
 
 
 def read_template(path: Path | None) -> bytes:
+    """The template's bytes; none without one. Raises `UsageError` when it cannot be read."""
     if path is None:
         return b""
     try:
@@ -185,6 +186,7 @@ def read_template(path: Path | None) -> bytes:
 
 
 def parse_template(path: Path | None, content: bytes) -> Template | None:
+    """The template itself. Raises `UsageError`, naming the file, for one that cannot be right."""
     if path is None:
         return None
     try:

@@ -76,11 +76,9 @@ class Shapes:
         self._shapes: dict[tuple[str, str, str], Shape] = {}
         #: Rows of shapes beyond `MOST_SHAPES`, by model.
         self.beyond: dict[str, int] = {}
-        self.rows = 0
 
     def add(self, model: str, query: str, body: bytes) -> None:
         """One row more."""
-        self.rows += 1
         key = (model, query, _shape_of(body))
         shape = self._shapes.get(key)
         if shape is None:
