@@ -14,6 +14,7 @@ from config.settings import Settings, load_settings, misspelt_settings
 from runner.cli.output import err
 from runner.core.errors import CredentialChanged, UsageError
 from runner.store.batches import BatchRecord, BatchStore
+from runner.store.editing import EditStore
 from runner.store.engine import Database
 from runner.store.jobs import JobStore
 from runner.store.migrate import migrate
@@ -31,6 +32,7 @@ class Context:
     settings: Settings
     database: Database
     batches: BatchStore
+    edits: EditStore
     queries: Queries
     jobs: JobStore
     upkeep: UpkeepStore
@@ -92,6 +94,14 @@ def open_context(**overrides: object) -> Iterator[Context]:
     try:
         migrate(database)
         jobs = JobStore(database)
-        yield Context(settings, database, BatchStore(database), Queries(database), jobs, UpkeepStore(database, jobs))
+        yield Context(
+            settings,
+            database,
+            BatchStore(database),
+            EditStore(database),
+            Queries(database),
+            jobs,
+            UpkeepStore(database, jobs),
+        )
     finally:
         database.close()

@@ -19,14 +19,17 @@ from typing import BinaryIO
 from rich.markup import escape
 
 from runner.cli.context import SIMULATED, Context
+from runner.cli.editing import adopt
 from runner.cli.output import err
 from runner.cli.reading import CHUNK, Intake, Reading, opened, parse_template, read_template
 from runner.core.errors import Interrupted, UsageError
 from runner.core.jobspec import JobSpec
 from runner.core.places import is_object_store
 from runner.core.quotes import Shapes
+from runner.core.types import BatchState
 from runner.router.catalog import Exchange
 from runner.store.batches import BatchRecord, NewBatch, NewJob
+from runner.store.editing import Changes
 from tasks.processes import is_running
 
 #: A process that reads a manifest shows itself at least this often, in seconds.
@@ -43,6 +46,8 @@ class Taken:
 
     batch: BatchRecord
     created: bool
+    #: How the manifest differs from the one that the batch was made of; `None` where it is the same, or the first.
+    changes: Changes | None = None
     blank_rows: int = 0
     #: Models whose bodies could not be checked ahead.
     unchecked: Sequence[str] = ()
@@ -79,7 +84,8 @@ def take_in(
             existing = _finished_batch(context, intake, fingerprint)
             if existing is not None:
                 return Taken(existing, created=False)
-            batch = _begin(context, intake, fingerprint)
+            before = _batch_to_edit(context, intake)
+            batch = _begin(context, intake, fingerprint, before)
 
             def told(rows: int) -> None:
                 if interrupted():
@@ -87,9 +93,12 @@ def take_in(
                 keep_lease()
                 tell(rows)
 
-            reading = Reading(context, intake, router, template, file.read(CHUNK), priced=approve is not None)
-            blank = _write(context, batch, reading, file, told, approve)
-    return Taken(context.batches.find(batch.id), True, blank, tuple(reading.unchecked), tuple(reading.report.hints))
+            priced = approve is not None and before is None
+            reading = Reading(context, intake, router, template, file.read(CHUNK), priced=priced)
+            changes = _write(context, batch, reading, file, told, approve, before)
+    found = context.batches.find(before.id if before is not None else batch.id)
+    notes = tuple(reading.unchecked), tuple(reading.report.hints)
+    return Taken(found, before is None, changes, reading.report.blank_rows, *notes)
 
 
 def _finished_batch(context: Context, intake: Intake, fingerprint: str) -> BatchRecord | None:
@@ -126,11 +135,11 @@ def _only_reader(
         if interrupted():
             raise Interrupted(f"{manifest} was not read, and nothing of it was sent")
         other = context.upkeep.lease_holder(lease)
-        other_host, pid, *_ = (other or "::").split(":")
-        if other and other_host == host and pid.isdigit() and not is_running(int(pid)):
+        if other and _is_dead(other):
             context.upkeep.drop_lease(lease, other)
             continue
         if not waiting:
+            other_host, pid, *_ = (other or "::").split(":")
             where = f"pid {pid} on {escape(other_host)}"
             err.print(f"Another process ({where}) reads {escape(manifest)} now; waiting for it.")
             waiting = True
@@ -139,6 +148,24 @@ def _only_reader(
         yield keep
     finally:
         context.upkeep.drop_lease(lease, holder)
+
+
+def _is_dead(reader: str) -> bool:
+    """Whether the process that read a manifest runs no more, as far as this machine can tell."""
+    host, pid, *_ = reader.split(":")
+    return host == socket.gethostname() and pid.isdigit() and not is_running(int(pid))
+
+
+def _give_up(context: Context, unread: BatchRecord) -> bool:
+    """Remove a batch whose manifest was never read to its end, and say so. Raises `UsageError` while one is at it."""
+    reader = context.upkeep.lease_holder(f"load:{unread.fingerprint}")
+    if reader is not None and not _is_dead(reader):
+        raise UsageError(
+            f"another process reads {unread.manifest} for the batch `{unread.name}`",
+            advice="wait for it, or name this one with --name NAME",
+        )
+    context.batches.discard(unread.id)
+    return True
 
 
 def _new_job(spec: JobSpec) -> NewJob:
@@ -152,33 +179,62 @@ def _write(
     file: BinaryIO,
     tell: Callable[[int], None],
     approve: Callable[[Shapes], None] | None,
-) -> int:
+    before: BatchRecord | None,
+) -> Changes | None:
+    """Write the rows as a batch, and, where there was one before, make that the batch of these rows."""
     file.seek(0)
     try:
         total = 0
         for total in context.batches.write_rows(batch, map(_new_job, reading.rows(file)), time.time()):
             tell(total)
         reading.fail_if_faulty()
+        columns = json.dumps(list(reading.report.columns), ensure_ascii=False)
+        if before is not None:
+            changes = adopt(context, before, batch, columns, approve)
+            context.batches.discard(batch.id)
+            return changes
         if approve is not None:
             approve(reading.shapes)
     except BaseException:
         context.batches.discard(batch.id)
         raise
-    columns = json.dumps(list(reading.report.columns), ensure_ascii=False)
     context.batches.complete(batch.id, total, columns, time.time())
-    return reading.report.blank_rows
+    return None
 
 
-def _begin(context: Context, intake: Intake, fingerprint: str) -> NewBatch:
+def _batch_to_edit(context: Context, intake: Intake) -> BatchRecord | None:
+    """The batch of the manifest's name, made of other rows or options: the manifest was edited."""
+    if intake.new:
+        return None
+    found = context.batches.by_name(_name_for(intake))
+    if found is None or (found.total is None and _give_up(context, found)):
+        return None
+    if found.credential_id != context.credential(simulated=intake.simulated):
+        context.check_credential(found)
+    if found.state is BatchState.CANCELLING:
+        raise UsageError(
+            f"the batch `{found.name}` is being cancelled, and takes no other rows until that is over",
+            advice=f"comfy-batch cancel {found.name} waits for it",
+        )
+    if intake.output is not None and _place_in(found.asset_store, intake.output) != found.output_dir:
+        raise UsageError(
+            f"the batch `{found.name}` keeps its media in {found.output_dir} already",
+            advice="leave --output away, or pay for a second batch: the same command with --new",
+        )
+    return found
+
+
+def _begin(context: Context, intake: Intake, fingerprint: str, before: BatchRecord | None) -> NewBatch:
     unfinished = context.batches.by_fingerprint(fingerprint)
     if unfinished is not None and unfinished.total is None:
         # Another process died while it wrote the rows; nothing of them was ever sent.
         context.batches.discard(unfinished.id)
-    name = _free_name(context, intake)
-    output = _place_of(context, intake, name)
+    batch_id = uuid.uuid4().hex
+    name = _free_name(context, intake) if before is None else f"{before.name}~{batch_id[:8]}"
+    output = _place_of(context, intake, name) if before is None else before.output_dir
     check_place(context.settings.asset_store, output)
     batch = NewBatch(
-        id=uuid.uuid4().hex,
+        id=batch_id,
         name=name,
         fingerprint=fingerprint,
         credential_id=context.credential(simulated=intake.simulated),
@@ -240,20 +296,19 @@ def _usable_name(name: str) -> str:
     return name
 
 
-def _free_name(context: Context, intake: Intake) -> str:
+def _name_for(intake: Intake) -> str:
+    """The name that a user gives, or that the manifest has."""
     stem = "stdin" if intake.manifest == "-" else Path(intake.manifest).stem
-    name = _usable_name(intake.name or (f"{stem}-simulated" if intake.simulated else stem))
-    taken = context.batches.by_name(name)
-    if taken is None:
+    return _usable_name(intake.name or (f"{stem}-simulated" if intake.simulated else stem))
+
+
+def _free_name(context: Context, intake: Intake) -> str:
+    """It, or with a number where it is taken: then the user asked for a second batch."""
+    name = _name_for(intake)
+    if context.batches.by_name(name) is None:
         return name
-    if intake.new:
-        names = context.batches.names_like(name)
-        return next(f"{name}-{n}" for n in range(2, len(names) + 3) if f"{name}-{n}" not in names)
-    raise UsageError(
-        f"there is a batch `{name}` already, of {taken.manifest} with other rows or options; "
-        "a batch of this one would pay for each of its rows",
-        advice="if that is what you want: the same command with --new, or with --name NAME",
-    )
+    names = context.batches.names_like(name)
+    return next(f"{name}-{n}" for n in range(2, len(names) + 3) if f"{name}-{n}" not in names)
 
 
 def _fingerprint(file: BinaryIO, intake: Intake, template: bytes) -> str:

@@ -158,6 +158,7 @@ def run(
     """Do the main job: create or resume the batch of MANIFEST, work until it ends, print a summary.
 
     The same manifest, model and template are the same batch: running it again resumes it, and pays for nothing twice.
+    An edited manifest of the same name runs only what is new or changed in it, after saying how much that is.
     Workers of a configured broker are used where there are any; otherwise the work is done in this process.
 
     Exit status: 0 every job succeeded; 1 the batch ended and some did not; 2 wrong usage or a bad manifest, nothing was
@@ -639,7 +640,7 @@ def _take_in(context: Context, intake: Intake, max_cost: str | None, *, yes: boo
         blank = f", {taken.blank_rows:,} blank rows passed over" if taken.blank_rows else ""
         rows = "1 row" if batch.total == 1 else f"{batch.total:,} rows"
         err.print(f"Batch [bold]{escape(batch.name)}[/]: {rows}{blank}.")
-    else:
+    elif taken.changes is None:
         err.print(f"Batch [bold]{escape(batch.name)}[/] is there already; going on with it.")
     return taken
 

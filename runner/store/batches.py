@@ -141,6 +141,11 @@ def idempotency_key(batch_id: str, row: int, run: int) -> str:
     return f"cb-{batch_id}-{row}-{run}"
 
 
+def next_key(key: str, run: int) -> str:
+    """The key of a later run: of the batch and row that the job began with, since an edited manifest renumbers rows."""
+    return f"{key.rpartition('-')[0]}-{run}"
+
+
 class BatchStore:
     """Transactions that users' commands ask for."""
 
@@ -364,7 +369,7 @@ class BatchStore:
         told: dict[str, object] = {}
         if transition.new_run:
             told = {"earlier_request": row["request_id"], "earlier_charge": row["charge"]}
-            key = idempotency_key(row["batch_id"], row["row"], row["run"] + 1)
+            key = next_key(row["idempotency_key"], row["run"] + 1)
             connection.execute(_NEW_RUN, {"id": job.id, "key": key})
             for table in ("asset_content", "asset", "result"):
                 connection.execute(_FORGET[table], {"id": job.id})
