@@ -47,7 +47,20 @@ Model = Annotated[
     str | None, typer.Option("--model", metavar="ID", help="Model of the rows that name none, such as bfl/flux-2-pro.")
 ]
 TemplateFile = Annotated[
-    Path | None, typer.Option("--template", metavar="FILE", help="A JSON body whose strings may hold {{column}}.")
+    Path | None,
+    typer.Option(
+        "--template",
+        metavar="FILE",
+        help="A JSON body whose strings may hold {{column}}, {{column:int}} and, for a file, {{column:base64}}.",
+    ),
+]
+FilesBelow = Annotated[
+    Path | None,
+    typer.Option(
+        "--files-below",
+        metavar="DIR",
+        help="Files that the template embeds may lie below this folder, too; by default below the manifest's only.",
+    ),
 ]
 Name = Annotated[str | None, typer.Option("--name", help="The batch's name; by default the manifest's stem.")]
 Output = Annotated[Path | None, typer.Option("--output", metavar="DIR", help="Folder for the media.")]
@@ -138,6 +151,7 @@ def run(
     manifest: Manifest,
     model: Model = None,
     template: TemplateFile = None,
+    files_below: FilesBelow = None,
     name: Name = None,
     output: Output = None,
     max_in_flight: MaxInFlight = None,
@@ -168,7 +182,18 @@ def run(
 
     query = _query(model_provider, strict_mode, reject_unknown_fields)
     intake = Intake(
-        manifest, model, template, name, output, _delimiter(delimiter), encoding, new, simulate, query, not no_check
+        manifest,
+        model,
+        template,
+        name,
+        output,
+        _delimiter(delimiter),
+        encoding,
+        new,
+        simulate,
+        query,
+        not no_check,
+        files_below,
     )
     with reporting(as_json=as_json), _at_router(simulate, max_in_flight=max_in_flight) as context:
         from runner.cli.running import nothing_to_do, put_to_work, work
@@ -188,6 +213,7 @@ def submit(
     manifest: Manifest,
     model: Model = None,
     template: TemplateFile = None,
+    files_below: FilesBelow = None,
     name: Name = None,
     output: Output = None,
     max_in_flight: MaxInFlight = None,
@@ -208,7 +234,17 @@ def submit(
 
     query = _query(model_provider, strict_mode, reject_unknown_fields)
     intake = Intake(
-        manifest, model, template, name, output, _delimiter(delimiter), encoding, new, query=query, check=not no_check
+        manifest,
+        model,
+        template,
+        name,
+        output,
+        _delimiter(delimiter),
+        encoding,
+        new,
+        query=query,
+        check=not no_check,
+        files_below=files_below,
     )
     with reporting(as_json=as_json), _at_router(False, max_in_flight=max_in_flight) as context:
         from runner.cli.output import err, print_json, summary_document
@@ -235,6 +271,7 @@ def validate(
     manifest: Manifest,
     model: Model = None,
     template: TemplateFile = None,
+    files_below: FilesBelow = None,
     delimiter: Delimiter = ",",
     encoding: Encoding = None,
     simulate: Simulate = False,
@@ -246,7 +283,17 @@ def validate(
     """
     from runner.cli.reading import Intake
 
-    intake = Intake(manifest, model, template, None, None, _delimiter(delimiter), encoding, simulated=simulate)
+    intake = Intake(
+        manifest,
+        model,
+        template,
+        None,
+        None,
+        _delimiter(delimiter),
+        encoding,
+        simulated=simulate,
+        files_below=files_below,
+    )
     with reporting(as_json=as_json), _at_router(simulate) as context, ExitStack() as stack:
         from runner.cli.preflight import validate as check
 
@@ -261,6 +308,7 @@ def estimate(
     manifest: Manifest,
     model: Model = None,
     template: TemplateFile = None,
+    files_below: FilesBelow = None,
     delimiter: Delimiter = ",",
     encoding: Encoding = None,
     model_provider: ModelProvider = None,
@@ -275,7 +323,16 @@ def estimate(
 
     query = _query(model_provider, None, None)
     intake = Intake(
-        manifest, model, template, None, None, _delimiter(delimiter), encoding, simulated=simulate, query=query
+        manifest,
+        model,
+        template,
+        None,
+        None,
+        _delimiter(delimiter),
+        encoding,
+        simulated=simulate,
+        query=query,
+        files_below=files_below,
     )
     with reporting(as_json=as_json), _at_router(simulate) as context, _router(context, simulated=simulate) as router:
         from runner.cli.preflight import estimate as price

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from runner.cli.context import Context
+from runner.cli.localfiles import LocalFiles
 from runner.core.errors import ManifestError, Problem, UsageError
 from runner.core.inputs import InputFields, input_fields_from_schema
 from runner.core.manifest import JobSpec, ManifestOptions, ReadReport, read_manifest
@@ -46,6 +47,8 @@ class Intake:
     query: QueryParameters = NOTHING_SAID
     #: Whether bodies are checked against their models' schemas.
     check: bool = True
+    #: A folder whose files may be embedded, beside the manifest's own.
+    files_below: Path | None = None
 
 
 def _format_of(manifest: str, beginning: bytes) -> Literal["csv", "jsonl"]:
@@ -97,6 +100,7 @@ class Reading:
             delimiter=intake.delimiter,
             encoding=intake.encoding,
             query=intake.query,
+            files=LocalFiles(Path(intake.manifest).parent, intake.files_below),
         )
 
     def rows(self, file: BinaryIO) -> Iterator[JobSpec]:

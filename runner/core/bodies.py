@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from runner.core.cells import NAMED_TYPES, CellFault, read_cell
+from runner.core.embedding import FILE_TYPES, EmbedFile, no_files
 from runner.core.errors import Problem
 from runner.core.inputs import InputFields
 from runner.core.jsontext import JSON, JsonFault, encode
@@ -18,6 +19,8 @@ MAX_BODY_BYTES: Final = 10 * 1024 * 1024
 BODY_PREFIX: Final = "body."
 #: Columns and keys with a meaning of their own; never an input field by name alone.
 RESERVED: Final = frozenset({"id", "model", "prompt", "body", *QUERY_PARAMETERS})
+#: What a header may name.
+TYPES: Final = NAMED_TYPES | FILE_TYPES
 _MISSING_PROMPT: Final = "the prompt is empty"
 
 
@@ -61,7 +64,7 @@ class BodyColumn:
     #: As the header has it.
     column: str
     field: str
-    #: JSON-schema type or `json`; `None` keeps the text.
+    #: JSON-schema type, `json` or one of `FILE_TYPES`; `None` keeps the text.
     kind: str | None
 
 
@@ -80,9 +83,9 @@ def split_type(column: str) -> tuple[str, str | None]:
     name, colon, kind = column.rpartition(":")
     if not colon:
         return column, None
-    if kind not in NAMED_TYPES:
-        raise HeaderFault(column, f"{kind!r} is no type", f"types are {', '.join(NAMED_TYPES)}")
-    return name, NAMED_TYPES[kind]
+    if kind not in TYPES:
+        raise HeaderFault(column, f"{kind!r} is no type", f"types are {', '.join(TYPES)}")
+    return name, TYPES[kind]
 
 
 class CsvBodies:
@@ -91,7 +94,15 @@ class CsvBodies:
     With a template only `body.*` columns go into the body beside it, over its own fields.
     """
 
-    def __init__(self, names: Sequence[str], model: str, fields: InputFields | None, template: Template | None) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        model: str,
+        fields: InputFields | None,
+        template: Template | None,
+        files: EmbedFile = no_files,
+    ) -> None:
+        self._files = files
         self._names = tuple(names)
         self._model = model
         self._fields = fields or {}
@@ -109,8 +120,8 @@ class CsvBodies:
         if self._template is not None or name in RESERVED:
             return None
         field, colon, kind = name.rpartition(":")
-        if colon and kind in NAMED_TYPES and field in self._fields and field not in RESERVED:
-            return BodyColumn(index, name, field, NAMED_TYPES[kind])
+        if colon and kind in TYPES and field in self._fields and field not in RESERVED:
+            return BodyColumn(index, name, field, TYPES[kind])
         return BodyColumn(index, name, name, self._fields[name]) if name in self._fields else None
 
     def _conflicts(self) -> list[tuple[str, str]]:
@@ -134,11 +145,14 @@ class CsvBodies:
             if not cell or (column.kind not in (None, "string") and cell.isspace()):
                 continue
             try:
-                values[column.field] = read_cell(cell, column.kind)
+                embedded = column.kind is not None and column.kind in FILE_TYPES
+                values[column.field] = (
+                    self._files(cell.strip(), column.kind or "") if embedded else read_cell(cell, column.kind)
+                )
             except CellFault as fault:
                 problems.append(Problem(line, fault.message, field=column.column, advice=fault.advice))
         if self._template is not None:
-            body = fill(self._template, self._named(cells), self._fields, line, problems)
+            body = fill(self._template, self._named(cells), self._fields, self._files, line, problems)
             body.update(values)
             return encode_body(body, line, problems)
         prompt = "" if self._prompt is None else cells[self._prompt]
@@ -153,13 +167,18 @@ class CsvBodies:
 
 
 def fill(
-    template: Template, columns: Mapping[str, JSON], fields: InputFields | None, line: int, problems: list[Problem]
+    template: Template,
+    columns: Mapping[str, JSON],
+    fields: InputFields | None,
+    files: EmbedFile,
+    line: int,
+    problems: list[Problem],
 ) -> dict[str, JSON]:
     """The template filled from a row; what forbids it is added to the problems."""
     if "prompt" in template.columns and "prompt" in columns and not has_text(columns["prompt"]):
         problems.append(Problem(line, _MISSING_PROMPT, field="prompt"))
     try:
-        return template.fill(columns, fields)
+        return template.fill(columns, fields, files)
     except FillFault as fault:
         problems.append(Problem(line, fault.message, field=fault.column, advice=fault.advice))
         return {}

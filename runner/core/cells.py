@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from typing import Final
 
 from runner.core.jsontext import JSON, JsonFault, Number, clip, dump, parse
 
 #: The types that a header or a placeholder may name (`body.width:int`, `{{seed:int}}`), as JSON-schema types.
-NAMED_TYPES: Final[Mapping[str, str]] = {
+NAMED_TYPES: Final = {
     "int": "integer",
     "float": "number",
     "bool": "boolean",

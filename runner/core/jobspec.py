@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from runner.core.embedding import EmbedFile, no_files
 from runner.core.errors import Problem
 from runner.core.queryparams import NOTHING_SAID, QueryParameters
 from runner.core.template import Template
@@ -44,6 +45,8 @@ class ManifestOptions:
     encoding: str | None = None
     #: For rows that say nothing of their own.
     query: QueryParameters = NOTHING_SAID
+    #: Gives the content of local files that a template or a header asks for.
+    files: EmbedFile = no_files
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from runner.core.bodies import BODY_PREFIX, RESERVED, compose, encode_body, fill, has_text, prompt_field
-from runner.core.cells import NAMED_TYPES
+from runner.core.bodies import BODY_PREFIX, RESERVED, TYPES, compose, encode_body, fill, has_text, prompt_field
+from runner.core.embedding import EmbedFile, no_files
 from runner.core.errors import Problem
 from runner.core.inputs import InputFields
 from runner.core.jsontext import JSON, JsonFault, parse
@@ -94,7 +94,10 @@ class JsonlBodies:
     the model's input fields go into the body; a null leaves its field out, as an empty cell does.
     """
 
-    def __init__(self, model: str, fields: InputFields | None, template: Template | None) -> None:
+    def __init__(
+        self, model: str, fields: InputFields | None, template: Template | None, files: EmbedFile = no_files
+    ) -> None:
+        self._files = files
         self._model = model
         self._fields = fields or {}
         self._template = template
@@ -105,7 +108,7 @@ class JsonlBodies:
             return self._own_body(row, line, problems)
         values = self._values(row, line, problems)
         if self._template is not None:
-            body = fill(self._template, row, None, line, problems)
+            body = fill(self._template, row, None, self._files, line, problems)
             body.update(values)
             return encode_body(body, line, problems)
         self._check_prompt(row.get("prompt"), values.get(prompt_field(self._model)), line, problems)
@@ -126,7 +129,7 @@ class JsonlBodies:
         for key, value in row.items():
             if key.startswith(BODY_PREFIX) and key not in used:
                 field = key[len(BODY_PREFIX) :]
-                if not field or (":" in field and field.rpartition(":")[2] in NAMED_TYPES):
+                if not field or (":" in field and field.rpartition(":")[2] in TYPES):
                     problems.append(Problem(line, "a key of JSONL is `body.` and a field, no type", field=key))
             elif self._template is None and key in self._fields and key not in RESERVED:
                 field = key

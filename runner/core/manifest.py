@@ -196,7 +196,7 @@ class _CsvRows(_Rows):
 
     def _new_bodies(self, model: str, line: int, problems: list[Problem]) -> CsvBodies:
         fields = self._input_fields(model)
-        bodies = CsvBodies(self._names, model, fields, self._options.template)
+        bodies = CsvBodies(self._names, model, fields, self._options.template, self._options.files)
         self._bodies[model] = bodies
         problems += [Problem(line, message, field=column) for column, message in bodies.faults]
         self._report.hints += case_hints(self._names, fields or {}, model)
@@ -253,7 +253,8 @@ class _JsonlRows(_Rows):
         body = b""
         if model is not None:
             if model not in self._bodies:
-                self._bodies[model] = JsonlBodies(model, self._input_fields(model), self._options.template)
+                options = self._options
+                self._bodies[model] = JsonlBodies(model, self._input_fields(model), options.template, options.files)
             body = self._bodies[model].build(row, line, problems)
         query = self._query({name: row[name] for name in QUERY_PARAMETERS if name in row}, line, problems)
         if problems or model is None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, text
@@ -22,8 +21,9 @@ from runner.store.hot import Sql
 from runner.store.records import Wake
 from runner.store.rows import job_of
 
-#: Rows written in one transaction while a manifest is read.
+#: Rows written in one transaction while a manifest is read, and about how many bytes of them at most.
 CHUNK = 2000
+CHUNK_BYTES = 16 * 1024 * 1024
 
 _INSERT_JOB = text("""
 INSERT INTO job (id, batch_id, credential_id, row, custom_id, model, state, charge, run, idempotency_key,
@@ -225,7 +225,7 @@ class BatchStore:
         `complete` has been called."""
         iterator = iter(rows)
         written = 0
-        while chunk := list(islice(iterator, CHUNK)):
+        while chunk := _next_chunk(iterator):
             with self._database.write("write rows") as connection:
                 ids = self._next_ids(connection, len(chunk))
                 jobs, payloads = _rows(batch, chunk, ids, now)
@@ -487,6 +487,17 @@ _FORGET = {
     "asset": text("DELETE FROM asset WHERE job_id = :id"),
     "result": text("DELETE FROM result WHERE job_id = :id"),
 }
+
+
+def _next_chunk(rows: Iterator[NewJob]) -> list[NewJob]:
+    """Rows for one transaction: bodies with pictures in them are large, and memory is to stay flat."""
+    chunk, size = [], 0
+    for row in rows:
+        chunk.append(row)
+        size += len(row.body)
+        if len(chunk) >= CHUNK or size >= CHUNK_BYTES:
+            break
+    return chunk
 
 
 def _rows(

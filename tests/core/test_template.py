@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runner.core.cells import CellFault
+from runner.core.embedding import MAX_FILE_BYTES, check_size, embed
 from runner.core.errors import Problem, UsageError
 from runner.core.jsontext import JSON, Number, dump
 from runner.core.manifest import JobSpec, ManifestOptions, read_manifest
@@ -151,3 +155,60 @@ def test_no_bytes_make_a_template_raise_anything_but_usage_errors(data: bytes, w
         return
     filled = template.fill(dict.fromkeys(template.columns, "1"))
     assert set(filled) == {"a"} or not wrap
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
+
+
+class TestLocalFiles:
+    """`{{picture:base64}}` and `{{picture:data-uri}}`: the content of the file that a column names."""
+
+    FILES: ClassVar = {"a.png": PNG, "empty.png": b"", "note.txt": b"a secret", "page.png": b"<html>no</html>"}
+
+    def embed(self, name: str, form: str) -> str:
+        return embed(self.FILES[name], name, form)
+
+    def fill(self, template: object, columns: dict[str, JSON]) -> JSON:
+        return Template.parse(json.dumps(template).encode()).fill(columns, None, self.embed)
+
+    def test_a_lone_placeholder_becomes_the_files_base64_or_data_uri(self) -> None:
+        text = base64.b64encode(PNG).decode()
+        assert self.fill({"i": ["{{p:base64}}"], "u": "{{ p:data-uri }}"}, {"p": "a.png"}) == {
+            "i": [text],
+            "u": f"data:image/png;base64,{text}",
+        }
+
+    def test_inside_a_longer_string_it_is_part_of_the_text(self) -> None:
+        text = base64.b64encode(PNG).decode()
+        assert self.fill({"u": "x,{{p:base64}}"}, {"p": " a.png "}) == {"u": f"x,{text}"}
+
+    def test_an_empty_cell_leaves_a_lone_one_out_and_is_an_error_inside_a_text(self) -> None:
+        assert self.fill({"i": "{{p:base64}}"}, {"p": " "}) == {}
+        with pytest.raises(FillFault, match="names no file"):
+            self.fill({"i": "data:image/png;base64,{{p:base64}}"}, {"p": ""})
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [("empty.png", "is empty"), ("note.txt", "is no picture"), ("page.png", "is no picture")],
+    )
+    def test_what_is_no_media_stays_here(self, name: str, why: str) -> None:
+        with pytest.raises(FillFault, match=why) as raised:
+            self.fill({"i": "{{p:base64}}"}, {"p": name})
+        assert raised.value.column == "p"
+
+    def test_a_file_that_fits_into_no_body_is_refused_by_its_size(self) -> None:
+        with pytest.raises(CellFault, match=r"has 7,864,321 bytes; in a body of 10 MiB there is room for 7,864,320"):
+            check_size(MAX_FILE_BYTES + 1, "big.png")
+
+    def test_a_column_of_a_csv_may_name_the_form_in_its_header(self) -> None:
+        options = ManifestOptions(format="csv", model="bfl/flux-2-pro", files=self.embed)
+        (row,) = read_manifest([b"prompt,body.image:data-uri\ncat,a.png\n"], options, lambda _model: FIELDS)
+        assert isinstance(row, JobSpec)
+        assert json.loads(row.body)["image"].startswith("data:image/png;base64,")
+
+    def test_a_row_whose_file_cannot_be_had_is_a_problem_of_that_line(self) -> None:
+        template = Template.parse(b'{"prompt": "{{prompt}}", "image": "{{picture:base64}}"}')
+        options = ManifestOptions(format="csv", model="bfl/flux-2-pro", template=template, files=self.embed)
+        rows = list(read_manifest([b"prompt,picture\ncat,a.png\ndog,note.txt\n"], options, lambda _model: FIELDS))
+        assert isinstance(rows[0], JobSpec)
+        assert (rows[1].line, getattr(rows[1], "field", None)) == (3, "picture")
