@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from runner.assets import AssetCut, AssetRejected, AssetSink, AssetTooLarge, Saved, open_sink
 from runner.core.boundaries import reach
 from runner.core.errors import DiskError, StoreError
-from runner.core.filenames import asset_name
+from runner.core.filenames import NameTemplate, asset_name
 from runner.core.lifecycle import decide
 from runner.core.media import decode_inline, find_media, read_pointer, why_empty
 from runner.core.ranges import resuming_headers, size_if_continued, validator_to_resume_by
@@ -176,7 +176,9 @@ def fetch(runtime: Runtime, job_id: int) -> list[Wake]:
     asset, left = claim.assets[0], len(claim.assets) - 1
     claim = replace(claim, job=replace(claim.job, asset_attempts=asset.attempts))
     outcome, saved = _fetch(runtime, claim, asset)
-    return _apply(runtime, claim, replace(outcome, assets_left=left), asset=saved, stem=_stem(claim, asset.number))
+    return _apply(
+        runtime, claim, replace(outcome, assets_left=left), asset=saved, stem=_stem(runtime, claim, asset.number)
+    )
 
 
 STEPS: Mapping[Step, Callable[[Runtime, int], list[Wake]]] = {
@@ -241,12 +243,15 @@ def _result(runtime: Runtime, claim: Claim, document: Document, media: tuple[Med
     if media or claim.job.state is JobState.DOWNLOADING:
         return NewResult(document, media)
     # Nothing to show: the document itself is what the user gets, and its reason, if it gives one.
-    kept = runtime.sink(claim).save_document(f"{_stem(claim, 0)}", document.body, document.content_type)
+    kept = runtime.sink(claim).save_document(_stem(runtime, claim, 0), document.body, document.content_type)
     return NewResult(document, media, kept.path, why_empty(document))
 
 
-def _stem(claim: Claim, number: int) -> str:
-    return asset_name(claim.batch, claim.row, claim.custom_id, number, "")
+def _stem(runtime: Runtime, claim: Claim, number: int) -> str:
+    template = runtime.jobs.place(claim.batch_id).name_template
+    if template is None:
+        return asset_name(claim.batch, claim.row, claim.custom_id, number, "")
+    return NameTemplate(template).stem(claim.batch, claim.row, claim.custom_id, claim.model, number)
 
 
 def _fetch(runtime: Runtime, claim: Claim, asset: AssetRecord) -> tuple[Outcome, SavedAsset]:
@@ -290,13 +295,13 @@ def _decode(runtime: Runtime, claim: Claim, asset: AssetRecord) -> Saved:
         content, named = decode_inline(value if isinstance(value, str) else "")
         declared = named or asset.source.declared_type or ""
     return runtime.sink(claim).save(
-        _stem(claim, asset.number), [content], declared_type=declared or None, limit=runtime.max_asset_bytes
+        _stem(runtime, claim, asset.number), [content], declared_type=declared or None, limit=runtime.max_asset_bytes
     )
 
 
 def _download(runtime: Runtime, claim: Claim, asset: AssetRecord, url: str) -> Saved | Outcome:
     reach("before download")
-    sink, stem = runtime.sink(claim), _stem(claim, asset.number)
+    sink, stem = runtime.sink(claim), _stem(runtime, claim, asset.number)
     begun = sink.begun(stem)
     with runtime.media.download(url, resuming_headers(begun) if begun else {}) as reply:
         whole = size_if_continued(begun, reply.status, reply.headers) if begun else None

@@ -67,11 +67,11 @@ class AssetSink(Protocol):
     ) -> Saved:
         """Keep a stream of bytes as one file, whole or not at all.
 
-        `stem` is the file's name without an extension, which comes from the bytes; `declared_type` and `url` are used
-        where they say nothing. `expected_size` is how many bytes must come, `limit` how many may. Raises AssetRejected,
-        AssetTooLarge or AssetCut, and DiskError when the place is at fault; what `chunks` raises passes through. After
-        any of them nothing is left behind, but for the beginning of a file that came under a `validator` and broke off:
-        that one `begun` gives, and the rest of it can be saved with it.
+        `stem` is the file's name without an extension, which comes from the bytes, perhaps below folders (`a/b`);
+        `declared_type` and `url` are used where they say nothing. `expected_size` is how many bytes must come, `limit`
+        how many may. Raises AssetRejected, AssetTooLarge or AssetCut, and DiskError when the place is at fault; what
+        `chunks` raises passes through. After any of them nothing is left behind, but for the beginning of a file that
+        came under a `validator` and broke off: that one `begun` gives, and the rest of it can be saved with it.
         """
         ...
 
@@ -86,6 +86,13 @@ class AssetSink(Protocol):
     def save_document(self, stem: str, body: bytes, content_type: str) -> Saved:
         """Keep a result that holds no media, whatever it is. Raises DiskError when the place is at fault."""
         ...
+
+
+def check_stem(stem: str) -> str:
+    """The stem itself. Raises `ValueError` for one that is no plain name, or plain names parted by `/`."""
+    if "\0" in stem or "\\" in stem or any(part in {"", ".", ".."} for part in stem.split("/")):
+        raise ValueError("a stem is a plain file name, perhaps below plain folders")
+    return stem
 
 
 class KeepsNoParts:

@@ -13,7 +13,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import BinaryIO
 
-from runner.assets.base import AssetCut, AssetRejected, Inspection, Saved, document_type
+from runner.assets.base import AssetCut, AssetRejected, Inspection, Saved, check_stem, document_type
 from runner.core.boundaries import reach
 from runner.core.errors import DiskError
 from runner.core.filetypes import FileType
@@ -110,9 +110,8 @@ class FileSink:
             path.unlink(missing_ok=True)
 
     def _part_of(self, stem: str) -> Path:
-        if not stem or stem != os.path.basename(stem) or "\0" in stem:
-            raise ValueError("a stem is one plain file name")
-        return self.directory / f".{stem}.part"
+        folder, _, name = check_stem(stem).rpartition("/")
+        return self.directory / folder / f".{name}.part"
 
     def _tag(self, stem: str) -> Path:
         return self._part_of(stem).with_suffix(".tag")
@@ -144,7 +143,7 @@ class FileSink:
         keeps = False
         flags = os.O_WRONLY | getattr(os, "O_BINARY", 0)
         with _blaming_the_disk(part):
-            self._make_folder()
+            _make_folder(part.parent)
             if goes_on:
                 # A link planted under the name must not be followed.
                 flags |= os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
@@ -171,16 +170,6 @@ class FileSink:
             if not keeps:
                 self.discard(stem)
 
-    def _make_folder(self) -> None:
-        if self.directory.is_dir():
-            return
-        missing = [folder for folder in (self.directory, *self.directory.parents) if not folder.exists()]
-        self.directory.mkdir(parents=True, exist_ok=True)
-        for folder in missing:
-            # Folders that may be written and not listed need not be this user's.
-            with contextlib.suppress(PermissionError):
-                _sync_directory(folder.parent)
-
     def _put(self, file: BinaryIO, part: Path, stem: str, kind: FileType) -> Path:
         target = self.directory / f"{stem}.{kind.extension}"
         with _blaming_the_disk(target):
@@ -192,7 +181,7 @@ class FileSink:
             reach("before rename")
             named = next(name for name in _names(target) if self._gives(part, name))
             reach("after rename")
-            _sync_directory(self.directory)
+            _sync_directory(target.parent)
         return named
 
     def _gives(self, part: Path, name: Path) -> bool:
@@ -206,6 +195,17 @@ class FileSink:
                 raise
             return _moves(part, name)
         return True
+
+
+def _make_folder(directory: Path) -> None:
+    if directory.is_dir():
+        return
+    missing = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        # Folders that may be written and not listed need not be this user's.
+        with contextlib.suppress(PermissionError):
+            _sync_directory(folder.parent)
 
 
 def _names(target: Path) -> Iterator[Path]:

@@ -21,7 +21,7 @@ from obstore.exceptions import (
 )
 from obstore.store import from_url
 
-from runner.assets.base import Inspection, KeepsNoParts, Saved, document_type
+from runner.assets.base import Inspection, KeepsNoParts, Saved, check_stem, document_type
 from runner.core.errors import DiskError, SettingsError
 from runner.core.filetypes import FileType
 from runner.core.ranges import Begun
@@ -94,8 +94,7 @@ class ObjectSink(KeepsNoParts):
             raise self._fault(error) from error
 
     def _put(self, stem: str, kind: FileType, file: IO[bytes], size: int, digest: str) -> str:
-        if not stem or "/" in stem:
-            raise ValueError("a stem is one plain file name")
+        check_stem(stem)
         attributes = {"Content-Type": kind.media_type, _HASH: digest}
         try:
             for name in _names(stem, kind.extension):

@@ -64,6 +64,14 @@ FilesBelow = Annotated[
 ]
 Name = Annotated[str | None, typer.Option("--name", help="The batch's name; by default the manifest's stem.")]
 Output = Annotated[Path | None, typer.Option("--output", metavar="DIR", help="Folder for the media.")]
+NameTemplateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name-template",
+        metavar="TEMPLATE",
+        help="How media are named below the folder: '{batch}/{custom_id}-{index}.{ext}'; also {row} and {model}.",
+    ),
+]
 MaxInFlight = Annotated[
     int | None, typer.Option("--max-in-flight", metavar="N", min=1, help="Requests under way at a time, at most.")
 ]
@@ -154,6 +162,7 @@ def run(
     files_below: FilesBelow = None,
     name: Name = None,
     output: Output = None,
+    name_template: NameTemplateOption = None,
     max_in_flight: MaxInFlight = None,
     delimiter: Delimiter = ",",
     encoding: Encoding = None,
@@ -195,6 +204,7 @@ def run(
         not no_check,
         files_below,
     )
+    _check_name_template(name_template)
     with reporting(as_json=as_json), _at_router(simulate, max_in_flight=max_in_flight) as context:
         from runner.cli.running import nothing_to_do, put_to_work, work
         from runner.core.types import BatchState
@@ -202,6 +212,8 @@ def run(
         taken = _take_in(context, intake, max_cost, yes=yes)
         if cancel_after is not None:
             context.batches.set_cancel_after(taken.batch.id, cancel_after)
+        if name_template is not None:
+            context.batches.set_name_template(taken.batch.id, name_template)
         batch = put_to_work(context, taken.batch)
         if batch.state is BatchState.FINISHED:
             raise typer.Exit(nothing_to_do(context, batch, as_json=as_json))
@@ -216,6 +228,7 @@ def submit(
     files_below: FilesBelow = None,
     name: Name = None,
     output: Output = None,
+    name_template: NameTemplateOption = None,
     max_in_flight: MaxInFlight = None,
     delimiter: Delimiter = ",",
     encoding: Encoding = None,
@@ -246,6 +259,7 @@ def submit(
         check=not no_check,
         files_below=files_below,
     )
+    _check_name_template(name_template)
     with reporting(as_json=as_json), _at_router(False, max_in_flight=max_in_flight) as context:
         from runner.cli.output import err, print_json, summary_document
         from runner.cli.running import enqueue, put_to_work
@@ -253,6 +267,8 @@ def submit(
         taken = _take_in(context, intake, max_cost, yes=yes)
         if cancel_after is not None:
             context.batches.set_cancel_after(taken.batch.id, cancel_after)
+        if name_template is not None:
+            context.batches.set_name_template(taken.batch.id, name_template)
         batch = put_to_work(context, taken.batch)
         if context.settings.broker_url is not None and not enqueue(context.settings, context, batch.credential_id):
             err.print("[bold yellow]Note:[/] the broker took no message, but workers also find jobs in the database.")
@@ -614,6 +630,22 @@ def _query(model_provider: str | None, strict_mode: bool | None, reject_unknown_
     except ParameterFault as fault:
         with reporting():
             raise UsageError(str(fault), advice="such as --model-provider fal") from None
+
+
+def _check_name_template(template: str | None) -> None:
+    from runner.core.errors import UsageError
+    from runner.core.filenames import NameFault, NameTemplate
+
+    if template is None:
+        return
+    try:
+        NameTemplate.parse(template)
+    except NameFault as fault:
+        with reporting():
+            raise UsageError(
+                f"--name-template {template!r}: {fault}",
+                advice="such as --name-template '{batch}/{custom_id}-{index}.{ext}'",
+            ) from None
 
 
 def _delimiter(text: str) -> str:

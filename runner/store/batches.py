@@ -432,6 +432,14 @@ class BatchStore:
                 text("UPDATE batch SET cancel_after = :seconds WHERE id = :id"), {"id": batch_id, "seconds": seconds}
             )
 
+    def set_name_template(self, batch_id: str, template: str) -> None:
+        """From now on the batch's media are named so."""
+        with self._database.write("set name template") as connection:
+            connection.execute(
+                text("UPDATE batch SET name_template = :template WHERE id = :id"),
+                {"id": batch_id, "template": template},
+            )
+
     def set_max_cost(self, batch_id: str, dollars: Decimal) -> None:
         """From now on the batch is paused before the quotes of its sends add up to more."""
         with self._database.write("set max cost", durable=True) as connection:

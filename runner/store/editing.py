@@ -66,9 +66,9 @@ SELECT j.model, p.query, p.body FROM job j JOIN payload p ON p.job_id = j.id WHE
 """).bindparams(bindparam("ids", expanding=True))
 _ARCHIVE = text("""
 INSERT INTO batch (id, name, fingerprint, credential_id, state, simulated, manifest, columns, asset_store, output_dir,
-  total, created_at, started_at)
+  name_template, total, created_at, started_at)
 SELECT :archive, :name, :mark, credential_id, 'cancelling', simulated, manifest, columns, asset_store, output_dir,
-  :total, :created_at, started_at FROM batch WHERE id = :old
+  name_template, :total, :created_at, started_at FROM batch WHERE id = :old
 """)
 _SET_ASIDE = text("UPDATE job SET batch_id = :archive WHERE id = :id")
 # Below zero there is room: two rows that change places would meet otherwise.

@@ -69,7 +69,7 @@ _LIMIT = ", (SELECT cancel_after FROM batch b WHERE b.id = job.batch_id) AS canc
 _CLAIM_TO_READ = Sql(_CLAIM.format(more="", only="", also=_LIMIT))
 _CLAIM_TO_SUBMIT = Sql(_CLAIM.format(more=_FIRST_SEND, only=_ACTIVE, also=_BODY))
 _NAME = Sql("SELECT name FROM batch WHERE id = :id")
-_PLACE = Sql("SELECT asset_store, output_dir FROM batch WHERE id = :id")
+_PLACE = Sql("SELECT asset_store, output_dir, name_template FROM batch WHERE id = :id")
 _BODY_OF = Sql("SELECT body FROM payload WHERE job_id = :id")
 _RESULT_OF = Sql("SELECT body, content_type FROM result WHERE job_id = :id")
 _MODEL = Sql("SELECT charges_on_policy_rejection, document FROM model WHERE id = :id")
@@ -257,7 +257,7 @@ class JobStore:
         """Where a batch's media go."""
         if batch_id not in self._places:
             row = self._ask(_PLACE, batch_id)
-            self._places[batch_id] = Place(row["asset_store"], row["output_dir"])
+            self._places[batch_id] = Place(row["asset_store"], row["output_dir"], row["name_template"])
         return self._places[batch_id]
 
     def body(self, job_id: int) -> bytes:

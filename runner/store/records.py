@@ -69,6 +69,8 @@ class Place:
 
     store: str
     directory: str
+    #: How the files are named there; `None` for the usual way.
+    name_template: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,8 @@ class Batch(SQLModel, table=True):
     columns: str = Field(sa_column=Column(Text, nullable=False))
     asset_store: str
     output_dir: str
+    #: How media are named below it; `None` for the usual way.
+    name_template: str | None = None
     #: How long after its acceptance the Router is asked to cancel a request, in seconds; `None` for never.
     cancel_after: float | None = Field(default=None, sa_column=_time())
     #: What the quotes of all its sends may add up to, in US dollars; `None` for any sum.

@@ -88,3 +88,25 @@ def test_a_link_to_an_address_that_is_not_everybodys_is_dead_and_show_says_what_
     assert bench.events() == ["accepted", "result", "asset_link_dead", "result", "asset_link_dead"]
     assert bench.router.ledger(summary=True)["calls"].get("media", 0) == 0
     bench.router.assert_paid_once(1)
+
+
+class TestNameTemplates:
+    def test_media_are_named_and_put_into_folders_as_the_template_says(self, start: Start) -> None:
+        bench = start()
+        bench.submit(
+            "id,prompt\nfox,a fox\na/b,an owl\n",
+            "--name-template",
+            "{batch}/{custom_id}-{index}.{ext}",
+            "--output",
+            "o",
+        )
+        bench.work()
+        found = sorted(str(path.relative_to(bench.folder / "o")) for path in (bench.folder / "o").rglob("*.png"))
+        assert len(found) == 2
+        assert found[1] == "prompts/fox-1.png"
+        assert found[0].startswith("prompts/a_b~")
+        assert bench.show()["assets"][0]["path"] == str(bench.folder / "o" / "prompts" / "fox-1.png")
+
+    def test_one_that_cannot_be_meant_is_refused_before_anything_else(self, start: Start) -> None:
+        told = start().submit("prompt\na cat\n", "--name-template", "{index}.{ext}")
+        assert (told.code, "--name-template" in told.err) == (2, True)

@@ -284,10 +284,15 @@ class TestFiles:
             FileSink(folder).save("a-1", pieces(PNG))
         assert [entry.name for entry in folder.iterdir()] == ["a-1.png"]
 
-    @pytest.mark.parametrize("stem", ["", "a/b", "../a", "a\0b"])
-    def test_a_stem_is_one_plain_name(self, folder: Path, stem: str) -> None:
+    @pytest.mark.parametrize("stem", ["", "a/../b", "../a", "/a", "a//b", "./a", "a\\b", "a\0b"])
+    def test_a_stem_leads_nowhere_else(self, folder: Path, stem: str) -> None:
         with pytest.raises(ValueError, match="plain file name"):
             FileSink(folder).save(stem, pieces(PNG))
+
+    def test_a_stem_may_stand_below_folders_and_leaves_nothing_else_there(self, folder: Path) -> None:
+        saved = FileSink(folder).save("cats/one/a-1", pieces(PNG))
+        assert saved.path == str(folder / "cats" / "one" / "a-1.png")
+        assert [entry.name for entry in (folder / "cats" / "one").iterdir()] == ["a-1.png"]
 
 
 class TestPartsOfFiles:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import unicodedata
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.core.filenames import asset_name
+from runner.core.filenames import NameFault, NameTemplate, asset_name
 from runner.core.filetypes import FileType, choose_type, looks_like_error_page, sniff, url_extension
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
@@ -254,3 +255,56 @@ class TestNames:
             assert names[0] != names[1]
         if (one[0], one[2]) != (other[0], other[2]):
             assert names[0].casefold() != names[1].casefold()
+
+
+class TestNameTemplates:
+    """Names as a user wants them, and as safe as the usual ones."""
+
+    def test_it_tells_batch_row_id_model_and_index(self) -> None:
+        template = NameTemplate.parse("{batch}/{model}/{row}_{custom_id}-{index}.{ext}")
+        assert template.stem("prompts", 12, "fox", "bfl/flux-2-pro", 2) == "prompts/bfl_flux-2-pro/000012_fox-2"
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("{custom_id}-{index}", "must end with .{ext}"),
+            ("{ext}-{row}-{index}.{ext}", "must end with .{ext}"),
+            ("{custom_id}.{ext}", "must hold {index}"),
+            ("{index}.{ext}", "must hold {index}, and {row} or {custom_id}"),
+            ("{prompt}-{row}-{index}.{ext}", "{prompt} is nothing"),
+            ("../{row}-{index}.{ext}", "do not begin with"),
+            ("/tmp/{row}-{index}.{ext}", "parted by /"),
+            ("a//{row}-{index}.{ext}", "parted by /"),
+            ("my files/{row}-{index}.{ext}", "hold letters"),
+            ("a\\{row}-{index}.{ext}", "hold letters"),
+            ("{{row}}-{row}-{index}.{ext}", "hold letters"),
+        ],
+    )
+    def test_one_that_cannot_be_meant_says_why(self, text: str, why: str) -> None:
+        with pytest.raises(NameFault, match=re.escape(why)):
+            NameTemplate.parse(text)
+
+    @given(hostile, places, st.sampled_from(["{batch}/{custom_id}-{index}.{ext}", "{custom_id}/{index}.{ext}"]))
+    def test_every_folder_and_name_is_safe_on_every_file_system(
+        self, batch: str, place: tuple[int, str, int], text: str
+    ) -> None:
+        row, custom_id, index = place
+        stem = NameTemplate.parse(text).stem(batch, row, custom_id, "acme/paint", index)
+        assert len(stem.split("/")) == 2
+        for part in stem.split("/"):
+            assert 0 < len(part.encode()) <= 120
+            assert part[0] not in ".- "
+            assert part[-1] not in ". "
+            assert all(unicodedata.category(c)[0] in "LMNP" or c == "~" for c in part)
+            assert not set(part) & set('\\:*?"<>|')
+            assert part.partition(".")[0].upper() not in ("CON", "PRN", "AUX", "NUL", "COM1", "LPT1")
+
+    @given(places, places)
+    def test_different_places_have_different_names(
+        self, one: tuple[int, str, int], other: tuple[int, str, int]
+    ) -> None:
+        template = NameTemplate.parse("{row}/{custom_id}-{index}.{ext}")
+        if one != other:
+            assert template.stem("b", one[0], one[1], "a/b", one[2]) != template.stem(
+                "b", other[0], other[1], "a/b", other[2]
+            )
