@@ -548,7 +548,8 @@ def show(
 def export(
     batch: Batch,
     form: Annotated[
-        str | None, typer.Option("--format", help="csv or jsonl; by default csv, with --failed the manifest's own.")
+        str | None,
+        typer.Option("--format", help="csv, jsonl or parquet; by default csv, with --failed the manifest's own."),
     ] = None,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="- is standard output.")] = "-",
     failed: Annotated[
@@ -561,21 +562,15 @@ def export(
 ) -> None:
     """The manifest's own rows and columns, in order, with what became of each. A file appears whole or not at all.
 
+    In the manifest's own format it is a manifest again, that can be run as a batch of its own. Parquet needs pyarrow.
+
     With --failed: only the rows that did not succeed, or lost media, as they stood in the manifest and with their
     model, ready to be mended and run as a batch of their own, which pays for each of them. As they are, retry does so.
     """
     with reporting(), _offline() as context:
-        from runner.cli.harvest import export_lines
-        from runner.report.export import write_whole
+        from runner.cli.harvest import export as write
 
-        lines = export_lines(
-            context, context.batches.find(batch), form, failed=failed, for_spreadsheets=for_spreadsheets
-        )
-        if output == "-":
-            for line in lines:
-                sys.stdout.buffer.write(line.encode())
-        else:
-            write_whole(lines, Path(output))
+        write(context, context.batches.find(batch), form, output, failed=failed, for_spreadsheets=for_spreadsheets)
 
 
 @app.command(epilog="Example: comfy-batch simulator --port 9000 --duration 2 --fault unavailable=10")

@@ -14,6 +14,8 @@ from runner.core.jsontext import JSON, JsonFault, parse
 from runner.core.template import Template
 from runner.core.textlines import TextLines, Unreadable
 
+#: Keys that tell a line of `export --format jsonl`, whose `input` is the manifest's row.
+_EXPORTED: Final = frozenset({"row", "custom_id", "model", "state", "charge", "idempotency_key", "input"})
 _OPENING_ONLY: Final = re.compile(r"[\[{\s]+")
 _BLANKS: Final = " \t\r\n"
 
@@ -85,6 +87,14 @@ def _name(value: JSON) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "a list" if isinstance(value, list) else "a text or number"
+
+
+def exported_row(row: dict[str, JSON]) -> dict[str, JSON] | None:
+    """The manifest's own row in a line of an export, with the model it ran with; `None` for any other line."""
+    own = row.get("input")
+    if not isinstance(own, dict) or not row.keys() >= _EXPORTED:
+        return None
+    return own if own.get("model") else {**own, "model": row["model"]}
 
 
 class JsonlBodies:

@@ -17,8 +17,8 @@ from runner.core.errors import Problem, UsageError
 from runner.core.headers import case_hints, gives_prompt, nearest
 from runner.core.inputs import InputFields, input_fields_from_schema
 from runner.core.jobspec import SHOWN_PROBLEMS, JobSpec, ManifestOptions, ReadReport
-from runner.core.jsonlrows import JsonlBodies, JsonlRecords
-from runner.core.jsontext import JSON, Number, clip, quote
+from runner.core.jsonlrows import JsonlBodies, JsonlRecords, exported_row
+from runner.core.jsontext import JSON, Number, clip, dump, quote
 from runner.core.queryparams import QUERY_PARAMETERS, read_parameters
 from runner.core.template import Template
 from runner.core.textlines import TextLines, Unreadable
@@ -248,6 +248,9 @@ class _JsonlRows(_Rows):
 
     def _row(self, row: dict[str, JSON], line: int) -> Sequence[JobSpec | Problem]:
         problems: list[Problem] = []
+        own = exported_row(row)
+        columns = self._records.text if own is None else dump(own)
+        row = row if own is None else own
         custom_id = self._custom_id(_text(row.get("id"), "id", line, problems), line, problems)
         model = self._model(_text(row.get("model"), "model", line, problems), line, problems)
         body = b""
@@ -259,7 +262,7 @@ class _JsonlRows(_Rows):
         query = self._query({name: row[name] for name in QUERY_PARAMETERS if name in row}, line, problems)
         if problems or model is None:
             return problems
-        return (JobSpec(self._report.rows, line, custom_id, model, body, self._records.text, query),)
+        return (JobSpec(self._report.rows, line, custom_id, model, body, columns, query),)
 
 
 def _text(value: JSON, key: str, line: int, problems: list[Problem]) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from runner.core.types import AssetState, JobState
+from runner.report.csvtext import csv_record
 from runner.store.queries import JobView
 
 #: What is over, or waits for a user's word, without the row having succeeded.
@@ -27,11 +26,11 @@ def csv_again(jobs: Iterable[JobView], columns: Sequence[str], delimiter: str = 
     """The manifest's own header and rows, with a column `model` where it has none: the batch's default is not known to
     whoever runs them."""
     names = [*columns] if _MODEL in columns else [*columns, _MODEL]
-    yield _record(names, delimiter)
+    yield csv_record(names, delimiter)
     for job in jobs:
         cells = json.loads(job.columns)
         cells[_MODEL] = cells.get(_MODEL) or job.model
-        yield _record([cells.get(name) or "" for name in names], delimiter)
+        yield csv_record([cells.get(name) or "" for name in names], delimiter)
 
 
 def jsonl_again(jobs: Iterable[JobView]) -> Iterator[str]:
@@ -43,9 +42,3 @@ def jsonl_again(jobs: Iterable[JobView]) -> Iterator[str]:
             comma = ", " if given else ""
             row = f"{row.rstrip().removesuffix('}')}{comma}{json.dumps(_MODEL)}: {json.dumps(job.model)}}}"
         yield f"{row}\n"
-
-
-def _record(cells: Sequence[str], delimiter: str) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer, delimiter=delimiter, lineterminator="\n").writerow(cells)
-    return buffer.getvalue()

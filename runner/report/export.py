@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import re
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from runner.core.errors import DiskError
+from runner.report.csvtext import csv_record
 from runner.store.queries import AssetView, JobView
 
 #: Outcome columns of a CSV export, in order.
@@ -48,7 +47,7 @@ def jsonl_lines(jobs: Iterable[JobView]) -> Iterator[str]:
             "custom_id": job.custom_id,
             "model": job.model,
             "state": job.state.value,
-            "error_type": _error_type(job),
+            "error_type": error_type(job),
             "error_detail": job.error_detail,
             "charge": job.charge,
             "request_id": job.request_id,
@@ -56,7 +55,7 @@ def jsonl_lines(jobs: Iterable[JobView]) -> Iterator[str]:
             "submitted_at": _moment(job.submitted_at),
             "finished_at": _moment(job.finished_at),
             "result_path": job.result_path,
-            "assets": [_asset(asset) for asset in job.assets],
+            "assets": [asset_document(asset) for asset in job.assets],
         }
         yield f'{json.dumps(document, ensure_ascii=False)[:-1]}, "input": {job.columns}}}\n'
 
@@ -69,30 +68,29 @@ def csv_lines(
     Where the manifest named no columns (JSONL), they are all the keys of its objects, in the order of their first use;
     `jobs` is then read twice. `for_spreadsheets` puts an apostrophe before cells that a spreadsheet would calculate.
     """
-    own = list(columns) or _keys(jobs())
-    outcome = [name if name not in own else PREFIX + name for name in OUTCOME_COLUMNS]
+    own = list(columns) or keys_of(jobs())
+    outcome = outcome_names(own)
     written = _harmless if for_spreadsheets else str
-    yield _record([written(name) for name in (*own, *outcome)])
+    yield csv_record([written(name) for name in (*own, *outcome)])
     for job in jobs():
-        given = json.loads(job.columns, parse_float=str, parse_int=str)
-        cells = [*(_cell(given.get(name)) for name in own), *_outcome(job)]
-        yield _record([written(cell) for cell in cells])
+        cells = [*(cell or "" for cell in own_cells(job, own)), *_outcome(job)]
+        yield csv_record([written(cell) for cell in cells])
 
 
 def _harmless(cell: str) -> str:
     return f"'{cell}" if cell.startswith(_FORMULA) and not _NUMBER.fullmatch(cell) else cell
 
 
-def write_whole(lines: Iterable[str], target: Path) -> None:
-    """Write `lines` as one file that appears whole or not at all. Raises `DiskError`."""
+def write_whole(fill: Callable[[IO[bytes]], None], target: Path) -> None:
+    """Have `fill` write one file that appears whole or not at all. Raises `DiskError`."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
         raise DiskError(f"{target} cannot be written: {error.strerror}") from error
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            _write(lines, file)
+        with os.fdopen(handle, "wb") as file:
+            fill(file)
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes files for the owner only; an export is a file like any other.
@@ -108,15 +106,13 @@ def write_whole(lines: Iterable[str], target: Path) -> None:
         raise
 
 
-def _write(lines: Iterable[str], file: IO[str]) -> None:
-    file.writelines(lines)
-
-
-def _error_type(job: JobView) -> str | None:
+def error_type(job: JobView) -> str | None:
+    """Why the job did not succeed, in a word."""
     return job.error_type or job.reason
 
 
-def _asset(asset: AssetView) -> dict[str, Any]:
+def asset_document(asset: AssetView) -> dict[str, Any]:
+    """One media file as an export tells of it."""
     return {
         "path": asset.path,
         "media_type": asset.media_type,
@@ -132,7 +128,7 @@ def _outcome(job: JobView) -> list[str]:
         job.custom_id,
         job.model,
         job.state.value,
-        _error_type(job),
+        error_type(job),
         job.error_detail,
         job.charge,
         job.request_id,
@@ -146,23 +142,29 @@ def _outcome(job: JobView) -> list[str]:
     return ["" if value is None else str(value) for value in values]
 
 
-def _keys(jobs: Iterable[JobView]) -> list[str]:
+def outcome_names(own: Sequence[str]) -> list[str]:
+    """What the outcome columns are called beside the manifest's own."""
+    return [name if name not in own else PREFIX + name for name in OUTCOME_COLUMNS]
+
+
+def own_cells(job: JobView, own: Sequence[str]) -> list[str | None]:
+    """The manifest row's own values as text, digits as they were written; `None` where there is none."""
+    given = json.loads(job.columns, parse_float=str, parse_int=str)
+    return [_cell(given.get(name)) for name in own]
+
+
+def keys_of(jobs: Iterable[JobView]) -> list[str]:
+    """All the keys of the manifest's rows, in the order of their first use."""
     found: dict[str, None] = {}
     for job in jobs:
         found.update(dict.fromkeys(json.loads(job.columns)))
     return list(found)
 
 
-def _cell(value: object) -> str:
+def _cell(value: object) -> str | None:
     if value is None:
-        return ""
+        return None
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _record(cells: Sequence[str]) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(cells)
-    return buffer.getvalue()
 
 
 def _moment(seconds: float | None) -> str | None:

@@ -81,3 +81,29 @@ class TestSpreadsheets:
         bench = start()
         bench.submit()
         assert bench.cli("export", "last", "--format", "jsonl", "--for-spreadsheets").code == 2
+
+
+class TestAgain:
+    def test_an_export_is_a_manifest_of_its_own(self, start: Start) -> None:
+        bench = start()
+        bench.submit("id,prompt,body.seed\n007,a cat,7\n008,a dog,\n")
+        bench.work()
+        exported(bench)
+        (bench.folder / "out.txt").rename(bench.folder / "again.csv")
+        assert bench.cli("submit", "again.csv").code == 0
+        bench.work()
+        assert bench.status()[1]["jobs"]["succeeded"] == 2
+        assert [bench.show(row)["custom_id"] for row in (1, 2)] == ["007", "008"]
+
+    def test_parquet_is_written_whole(self, start: Start) -> None:
+        bench = start()
+        bench.submit("id,prompt\n007,a cat\n")
+        bench.work()
+        assert bench.cli("export", "last", "--format", "parquet", "-o", "out.parquet").code == 0
+        assert (bench.folder / "out.parquet").read_bytes()[-4:] == b"PAR1"
+
+    def test_another_format_is_refused_with_those_that_there_are(self, start: Start) -> None:
+        bench = start()
+        bench.submit()
+        told = bench.cli("export", "last", "--format", "xlsx")
+        assert (told.code, "csv, jsonl, parquet" in told.err) == (2, True)
