@@ -32,7 +32,7 @@ PARTS = {
     "runner.store": part("runner.core", "sqlmodel sqlalchemy alembic psycopg"),
     "runner.router": part("runner.core", "httpx httpcore jsonschema_rs"),
     "runner.assets": part("runner.core", "obstore"),
-    "runner.report": part("runner.core runner.store", "jinja2"),
+    "runner.report": part("runner.core runner.store", "jinja2 PIL pyarrow"),
     "runner.simulator": part("runner.core", "starlette uvicorn"),
     "config": part(
         "runner.core.errors runner.core.addresses runner.core.places", "pydantic pydantic_settings dotenv celery kombu"
@@ -55,6 +55,9 @@ ONE_HOME = {
     "httpcore": "runner.router",
     "jsonschema_rs": "runner.router",
     "obstore": "runner.assets",
+    "jinja2": "runner.report",
+    "PIL": "runner.report",
+    "pyarrow": "runner.report",
     "starlette": "runner.simulator",
     "uvicorn": "runner.simulator",
     "typer": "runner.cli",
