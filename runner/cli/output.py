@@ -12,10 +12,10 @@ from typing import Any, TextIO, cast
 from rich.console import Console
 from rich.markup import escape
 
-from runner.cli.money import amount_text, spread
-from runner.cli.wording import alike_words
 from runner.core.errors import BatchError, ManifestError
+from runner.core.money import amount_text, spread
 from runner.core.types import AssetState, BatchState, Charge, JobState
+from runner.report.wording import alike_words
 from runner.store.queries import Alike, Summary
 
 #: Columns of a table where no terminal says how many there are.

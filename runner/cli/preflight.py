@@ -11,13 +11,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from runner.cli.context import Context
-from runner.cli.money import amount_text, estimate_words
 from runner.cli.output import err, out, print_json
 from runner.cli.reading import CHUNK, Intake, Reading, opened, parse_template, read_template
 from runner.cli.spending import estimate_of
 from runner.core.errors import NotFound
 from runner.core.fielddocs import InputField, described_fields
 from runner.core.inputs import input_schema_of
+from runner.core.money import amount_text, estimate_words
 from runner.core.quotes import Estimate
 from runner.router.catalog import Exchange, ModelInfo, NoSuchModel, list_models, look_up_model
 from runner.router.patience import Patient

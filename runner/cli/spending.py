@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from runner.cli.asking import agree
-from runner.cli.money import dollars, estimate_words
 from runner.cli.output import err
 from runner.core.errors import UsageError
+from runner.core.money import dollars, estimate_words
 from runner.core.quotes import NOT_OFFERED, TOO_MANY_SHAPES, Estimate, Quote, Shape, Shapes
 from runner.router.catalog import Exchange, ask_quote
 from runner.router.patience import Patient

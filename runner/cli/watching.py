@@ -16,9 +16,9 @@ from rich.markup import escape
 from rich.text import Text
 
 from runner.cli.context import Context
-from runner.cli.money import spread
-from runner.cli.wording import alike_words
+from runner.core.money import spread
 from runner.core.types import TERMINAL, BatchState, Charge, JobState
+from runner.report.wording import alike_words
 from runner.store.batches import BatchRecord
 from runner.store.queries import Alike, Counts, Summary, Vitals
 
