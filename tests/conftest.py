@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 pytest_plugins = [
+    "tests.support.browser",
     "tests.support.databases",
     "tests.support.redis",
     "tests.support.rabbitmq",

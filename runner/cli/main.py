@@ -573,6 +573,30 @@ def export(
         write(context, context.batches.find(batch), form, output, failed=failed, for_spreadsheets=for_spreadsheets)
 
 
+@app.command(epilog="Example: comfy-batch report last")
+def report(
+    batch: Batch,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="By default BATCH-report.html, in this folder."),
+    ] = None,
+    thumbnails: Annotated[
+        int,
+        typer.Option("--thumbnails", metavar="N", min=0, help="So many pictures stand in the page itself, made small."),
+    ] = 1000,
+) -> None:
+    """One page of the batch: a gallery to filter, failures with their reasons, timings, costs.
+
+    The page needs no network and no server. Its first pictures stand in it; films, sounds and full sizes are shown from
+    where they lie, so move it together with their folder. Of a large batch 10,000 rows are shown, those that did not
+    succeed first of all; sums and charts are of all rows.
+    """
+    with reporting(), _offline() as context:
+        from runner.cli.reporting import write_report
+
+        write_report(context, context.batches.find(batch), output, thumbnails)
+
+
 @app.command(epilog="Example: comfy-batch simulator --port 9000 --duration 2 --fault unavailable=10")
 def simulator(
     host: Annotated[str, typer.Option("--host", help="A loopback address.")] = "127.0.0.1",

@@ -89,6 +89,32 @@ class Alike:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelLine:
+    """What one model of a batch did."""
+
+    model: str
+    jobs: int
+    succeeded: int
+    #: Of what was, or may have been, charged.
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When one job was accepted and when it ended; Unix seconds."""
+
+    state: JobState
+    model: str
+    submitted_at: float | None
+    finished_at: float | None
+
+    @property
+    def kind(self) -> str:
+        """`succeeded`, `failed` or `other`."""
+        return self.state.value if self.state in {JobState.SUCCEEDED, JobState.FAILED} else "other"
+
+
+@dataclass(frozen=True, slots=True)
 class Vitals:
     """The pace of a batch's credential, and the batch's places in the Router's queue."""
 
@@ -196,6 +222,17 @@ SELECT CASE WHEN state = 'submitting' AND first_sent_at IS NOT NULL AND charge =
   SUM(CASE WHEN credits_used IS NULL AND quote_high IS NULL THEN 1 ELSE 0 END)
 FROM job WHERE batch_id = :id GROUP BY paid
 """)
+_COSTS_BY_MODEL = text("""
+SELECT model, count(*), SUM(CASE WHEN state = 'succeeded' THEN 1 ELSE 0 END),
+  COALESCE(SUM(CASE WHEN charge <> 'unbilled' THEN credits_used END), 0),
+  COALESCE(SUM(CASE WHEN charge <> 'unbilled' AND credits_used IS NULL THEN quote_low END), 0),
+  COALESCE(SUM(CASE WHEN charge <> 'unbilled' AND credits_used IS NULL THEN quote_high END), 0),
+  SUM(CASE WHEN charge <> 'unbilled' AND credits_used IS NULL AND quote_high IS NULL THEN 1 ELSE 0 END)
+FROM job WHERE batch_id = :id GROUP BY model ORDER BY count(*) DESC, model
+""")
+_CONTENT = text("""
+SELECT c.body FROM asset_content c JOIN asset a ON a.id = c.asset_id WHERE a.job_id = :job AND a.number = :number
+""")
 #: Comfy credits for a US dollar (contract: `RouterCostEstimate.credits`).
 CREDITS_PER_DOLLAR = 211
 _ASSETS = text("""
@@ -264,6 +301,30 @@ class Queries:
         with self._database.read() as connection:
             rows = connection.execute(_REASONS, {"id": batch_id, "states": [state.value for state in states]}).all()
         return [Alike(JobState(row[0]), *row[1:]) for row in rows]
+
+    def models(self, batch_id: str) -> list[ModelLine]:
+        """What each model did, the one with most rows first."""
+        with self._database.read() as connection:
+            rows = connection.execute(_COSTS_BY_MODEL, {"id": batch_id}).all()
+        return [ModelLine(row[0], row[1], row[2], _cost_of(*row[3:])) for row in rows]
+
+    def timings(self, batch_id: str) -> list[Timing]:
+        """Of every job that ended, in no order."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                text("""
+                SELECT state, model, submitted_at, finished_at FROM job
+                WHERE batch_id = :id AND finished_at IS NOT NULL
+                """),
+                {"id": batch_id},
+            )
+            return [Timing(JobState(row[0]), row[1], row[2], row[3]) for row in rows]
+
+    def content(self, job_id: int, number: int) -> bytes | None:
+        """The bytes of a media file that is kept in the database; `None` where it is not."""
+        with self._database.read() as connection:
+            found = connection.execute(_CONTENT, {"job": job_id, "number": number}).scalar()
+        return None if found is None else bytes(found)
 
     def perhaps_paid(self, batch_id: str, states: Sequence[JobState], error_types: Sequence[str] = ()) -> int:
         """How many jobs in `states` were, or may have been, charged; `error_types` narrows them."""
@@ -350,13 +411,18 @@ class Queries:
                 for row in rows
             ]
 
-    def jobs(self, batch_id: str) -> Iterator[JobView]:
-        """All jobs of a batch in the manifest's order, read in chunks."""
+    def jobs(self, batch_id: str, states: Sequence[JobState] = tuple(JobState)) -> Iterator[JobView]:
+        """The jobs of a batch in the manifest's order, read in chunks; `states` narrows them."""
         after = 0
-        statement = text(f"{_JOB} WHERE j.batch_id = :id AND j.row > :after ORDER BY j.row LIMIT {CHUNK}")
+        among = "" if len(states) == len(JobState) else "AND j.state IN :states"
+        statement = text(f"{_JOB} WHERE j.batch_id = :id AND j.row > :after {among} ORDER BY j.row LIMIT {CHUNK}")
+        values: dict[str, Any] = {"id": batch_id}
+        if among:
+            statement = statement.bindparams(bindparam("states", expanding=True))
+            values["states"] = [state.value for state in states]
         while True:
             with self._database.read() as connection:
-                rows = connection.execute(statement, {"id": batch_id, "after": after}).mappings().all()
+                rows = connection.execute(statement, values | {"after": after}).mappings().all()
             if not rows:
                 return
             yield from self._views(rows)

@@ -107,3 +107,30 @@ class TestAgain:
         bench.submit()
         told = bench.cli("export", "last", "--format", "xlsx")
         assert (told.code, "csv, jsonl, parquet" in told.err) == (2, True)
+
+
+class TestReports:
+    def test_a_page_is_written_beside_where_one_stands_and_named(self, start: Start) -> None:
+        bench = start()
+        bench.submit("id,prompt\nfox,a fox\nowl,an owl [fail:provider_error]\n")
+        bench.work()
+        told = bench.cli("report", "last")
+        page = bench.folder / "prompts-report.html"
+        assert (told.code, told.out.strip()) == (0, str(page))
+        text = page.read_text()
+        assert "an owl [fail:provider_error]" in text
+        assert "data:image/webp;base64," in text
+
+    def test_rows_that_did_not_succeed_are_shown_however_many_did(
+        self, start: Start, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("runner.cli.reporting.MOST_ROWS", 2)
+        bench = start()
+        bench.submit("id,prompt\na,a cat\nb,a dog\nc,an owl [fail:provider_error]\n")
+        bench.work()
+        bench.cli("report", "last", "-o", "page.html")
+        page = (bench.folder / "page.html").read_text()
+        assert "2 of 3 rows are shown" in page
+        assert '"id":"a"' in page
+        assert '"id":"b"' not in page
+        assert '"id":"c"' in page
