@@ -32,7 +32,7 @@ PARTS = {
     "runner.store": part("runner.core", "sqlmodel sqlalchemy alembic psycopg"),
     "runner.router": part("runner.core", "httpx httpcore jsonschema_rs"),
     "runner.assets": part("runner.core", "obstore"),
-    "runner.report": part("runner.core runner.store", "jinja2 PIL pyarrow"),
+    "runner.report": part("runner.core runner.store", "jinja2 markupsafe PIL pyarrow"),
     "runner.simulator": part("runner.core", "starlette uvicorn"),
     "config": part(
         "runner.core.errors runner.core.addresses runner.core.places", "pydantic pydantic_settings dotenv celery kombu"

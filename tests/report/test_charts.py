@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.core.types import JobState
-from runner.report.charts import MOST_BARS, Chart, Timing, duration, durations, over_time
+from runner.report.charts import MOST_BARS, Chart, duration, durations, over_time
+from runner.store.queries import Timing
 
 ENDED = st.sampled_from([JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED])
 TIMINGS = st.lists(

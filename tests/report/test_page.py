@@ -197,10 +197,16 @@ class TestInABrowser:
 
     def test_nothing_from_a_manifest_or_an_output_runs(self, show: Callable[..., Page], tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text(EVIL)
-        evil = {"custom_id": EVIL, "model": EVIL, "error_type": EVIL, "error_detail": EVIL, "state": JobState.FAILED}
+        evil: dict[str, Any] = {
+            "custom_id": EVIL,
+            "model": EVIL,
+            "error_type": EVIL,
+            "error_detail": EVIL,
+            "state": JobState.FAILED,
+        }
         jobs = [job(1, EVIL, **evil), job(2, EVIL, result_path=str(tmp_path / "a.txt"))]
         reasons = [Alike(JobState.FAILED, EVIL, EVIL, 1, 1, EVIL)]
-        page = show(jobs, name=EVIL, reasons=reasons, models=[ModelLine(EVIL, 2, 1, Cost(*[Decimal(0)] * 2, 0))])
+        page = show(jobs, name=EVIL, reasons=reasons, models=[ModelLine(EVIL, 2, 1, Cost(Decimal(0), Decimal(0), 0))])
         assert page.evaluate("window.ran") is None
         assert page.locator(".prompt").first.text_content() == EVIL
         assert page.locator("h1").text_content() == EVIL
