@@ -90,7 +90,8 @@ class Publisher:
 
     def _tell_flower(self, wake: Wake, task_id: str) -> None:
         """Names what the new task waits for, where somebody watches."""
-        if self.events is not None and self.events.enabled and "task" in self.events.groups:
+        # A dispatcher without groups tells everything; one that nobody listens to tells of workers only.
+        if self.events is not None and self.events.enabled and ("task" in self.events.groups or not self.events.groups):
             self.events.send(_WAITING[wake.step], uuid=task_id, batch=wake.batch, row=wake.row)
 
 
@@ -126,11 +127,6 @@ def _register(app: Celery, step: Step, runtime: Callable[[], Runtime], publisher
     app.task(task, name=TASK_NAMES[step], ignore_result=True, max_retries=0, shared=False)
 
 
-def watch_with(app: Celery, consumer: Any) -> None:
-    """From now on Flower is told by the worker's own dispatcher, which knows whether anybody listens."""
-    app.publisher.events = consumer.event_dispatcher
-
-
 def build_client(settings: Settings) -> Celery:
     """An application that only publishes."""
     return build_app(settings, _no_runtime)
@@ -140,15 +136,15 @@ def _no_runtime() -> Runtime:
     raise RuntimeError("a client runs no tasks")
 
 
-def ping_workers(app: Celery, timeout: float) -> int:
-    """How many workers answer on the broker within `timeout` seconds.
+def ping_workers(app: Celery, timeout: float, expected: int | None = None) -> int:
+    """How many workers answer on the broker within `timeout` seconds; more than `expected` are not waited for.
 
     Raises `BrokerUnusable` when the broker cannot be reached.
     """
     try:
         with app.connection_for_write() as connection:
             connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=5)
-            return len(app.control.ping(timeout=timeout, connection=connection) or [])
+            return len(app.control.ping(timeout=timeout, connection=connection, limit=expected) or [])
     except Exception as error:  # each transport raises errors of its own library
         raise BrokerUnusable(
             f"the broker of COMFY_BATCH_BROKER_URL cannot be reached ({type(error).__name__})",

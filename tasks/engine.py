@@ -28,13 +28,14 @@ from runner.store.engine import Database
 from runner.store.jobs import JobStore
 from runner.store.records import Wake
 from runner.store.upkeep import UpkeepStore, WorkerInfo
-from tasks.app import build_app, watch_with
+from tasks.app import build_app
 from tasks.clock import SteadyClock
 from tasks.cores import keep_to_one_core
 from tasks.pacing import FirstRead
 from tasks.processes import is_running, leave, leave_behind
 from tasks.steps import Runtime
 from tasks.upkeep import Sweeper, join
+from tasks.watchers import Watchers, watch_with
 
 #: How long a worker may take to start, in seconds.
 PATIENCE = 10.0
@@ -89,6 +90,7 @@ def assemble(
         calls_per_second=settings.requests_per_second,
     )
     app = build_app(settings, lambda: runtime)
+    app.watchers = Watchers(always=settings.task_events)
     upkeep = UpkeepStore(database, jobs)
     bury_the_dead(upkeep, host, clock())
     upkeep.set_clock_right(credential_id, clock())

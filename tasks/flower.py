@@ -10,6 +10,15 @@ from runner.core.errors import SettingsError
 from tasks.app import build_client
 
 
+def check_address(settings: Settings) -> None:
+    """Raises `SettingsError` where Flower would listen beyond this machine unprotected."""
+    if settings.flower_basic_auth is None and not is_loopback(settings.flower_address):
+        raise SettingsError(
+            f"Flower would listen on {settings.flower_address} for everybody",
+            advice="set COMFY_BATCH_FLOWER_BASIC_AUTH=user:password, or listen on 127.0.0.1",
+        )
+
+
 def run_flower(settings: Settings, tell: Callable[[str], None]) -> int:
     """Serve Flower in the foreground until Ctrl-C; `tell` hears its address first. Returns the exit status.
 
@@ -20,12 +29,8 @@ def run_flower(settings: Settings, tell: Callable[[str], None]) -> int:
             "Flower watches a broker, and COMFY_BATCH_BROKER_URL is not set",
             advice="export COMFY_BATCH_BROKER_URL=redis://localhost:6379/0, start workers on it, then flower again",
         )
+    check_address(settings)
     password = settings.flower_basic_auth.get_secret_value() if settings.flower_basic_auth else None
-    if password is None and not is_loopback(settings.flower_address):
-        raise SettingsError(
-            f"Flower would listen on {settings.flower_address} for everybody",
-            advice="set COMFY_BATCH_FLOWER_BASIC_AUTH=user:password, or listen on 127.0.0.1",
-        )
     arguments = [
         "flower",
         f"--address={settings.flower_address}",

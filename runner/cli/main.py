@@ -176,6 +176,10 @@ def run(
     yes: Yes = False,
     wait: Wait = None,
     simulate: Simulate = False,
+    with_flower: Annotated[
+        bool,
+        typer.Option("--flower", help="Run Flower beside the batch and print its address; needs no broker of yours."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Do the main job: create or resume the batch of MANIFEST, work until it ends, print a summary.
@@ -217,7 +221,7 @@ def run(
         batch = put_to_work(context, taken.batch)
         if batch.state is BatchState.FINISHED:
             raise typer.Exit(nothing_to_do(context, batch, as_json=as_json))
-        raise typer.Exit(work(context, batch, wait=wait, as_json=as_json))
+        raise typer.Exit(work(context, batch, wait=wait, as_json=as_json, with_flower=with_flower))
 
 
 @app.command(epilog="Example: comfy-batch submit prompts.jsonl && comfy-batch status last")

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from rich.markup import escape
 
@@ -96,25 +96,48 @@ def enqueue(settings: Settings, context: Context, credential_id: int) -> bool:
     return int(build_client(settings).publisher.publish(wakes)) == len(wakes)
 
 
-def workers_elsewhere(settings: Settings) -> int:
-    """How many workers answer on the configured broker. Raises `BatchError` when the broker cannot be reached."""
+def workers_elsewhere(settings: Settings, expected: int | None = None) -> int:
+    """How many workers answer on the configured broker; more than `expected` are not waited for.
+
+    Raises `BatchError` when the broker cannot be reached.
+    """
     from tasks.app import build_client, ping_workers
 
-    return ping_workers(build_client(settings), PING) if settings.broker_url else 0
+    return ping_workers(build_client(settings), PING, expected) if settings.broker_url else 0
 
 
-def work(context: Context, batch: BatchRecord, *, wait: float | None, as_json: bool) -> int:
-    """Work on the batch until it ends or stops, then print the summary; returns the exit status."""
+def work(context: Context, batch: BatchRecord, *, wait: float | None, as_json: bool, with_flower: bool = False) -> int:
+    """Work on the batch until it ends or stops, then print the summary; returns the exit status.
+
+    With `with_flower` Flower runs beside it, on a broker of the batch's own where none is configured.
+    """
     settings = context.settings
-    with interrupts() as interrupted:
-        if not batch.simulated and workers_elsewhere(settings):
+    if batch.simulated:
+        # The simulator lives on this machine only, so other machines' workers could not reach it.
+        settings = settings.model_copy(update={"broker_url": None})
+    with interrupts() as interrupted, ExitStack() as beside:
+        mine = not workers_elsewhere(settings)
+        if with_flower:
+            settings = _watched(settings, beside)
+        if mine:
+            ended = _work_here(context, settings, batch, interrupted, wait)
+        else:
             enqueue(settings, context, batch.credential_id)
             ended = watch(context, batch.id, console=err, interrupted=interrupted, wait=wait)
-            mine = False
-        else:
-            ended = _work_here(context, batch, interrupted, wait)
-            mine = True
     return report(context, batch, ended, mine=mine, as_json=as_json)
+
+
+def _watched(settings: Settings, beside: ExitStack) -> Settings:
+    """Settings with a broker that Flower, started here, looks at for as long as `beside` is open."""
+    from tasks.beside import flower_beside, private_broker
+
+    with err.status("Starting Flower …"):
+        if settings.broker_url is None:
+            settings = settings.model_copy(update={"broker_url": beside.enter_context(private_broker())})
+        address = beside.enter_context(flower_beside(settings))
+    err.print(f"Flower: [bold]{address}[/], until the batch ends; afterwards comfy-batch report has the whole of it.")
+    # Somebody watches from the start; by itself Flower would tell the worker only seconds later.
+    return settings.model_copy(update={"task_events": True})
 
 
 def look_on(context: Context, batch: BatchRecord, *, wait: float | None, as_json: bool) -> int:
@@ -126,13 +149,11 @@ def look_on(context: Context, batch: BatchRecord, *, wait: float | None, as_json
     return report(context, batch, ended, mine=False, as_json=as_json)
 
 
-def _work_here(context: Context, batch: BatchRecord, interrupted: Interrupts, wait: float | None) -> Ended:
+def _work_here(
+    context: Context, settings: Settings, batch: BatchRecord, interrupted: Interrupts, wait: float | None
+) -> Ended:
     from tasks.engine import EmbeddedEngine
 
-    settings = context.settings
-    if batch.simulated:
-        # The simulator lives on this machine only, so other machines' workers could not reach it.
-        settings = settings.model_copy(update={"broker_url": None})
     with EmbeddedEngine(settings, context.database, batch.credential_id, only_batch=batch.id) as engine:
         ended = watch(context, batch.id, console=err, interrupted=interrupted, wait=wait, alive=lambda: engine.alive)
         if ended is Ended.INTERRUPTED:

