@@ -21,6 +21,7 @@ from rich.markup import escape
 from runner.cli.context import SIMULATED, Context
 from runner.cli.editing import adopt
 from runner.cli.output import err
+from runner.cli.progress import ReadingBar
 from runner.cli.reading import CHUNK, Intake, Reading, opened, parse_template, read_template
 from runner.core.errors import Interrupted, UsageError
 from runner.core.jobspec import JobSpec
@@ -59,13 +60,13 @@ def take_in(
     context: Context,
     intake: Intake,
     router: Exchange,
-    tell: Callable[[int], None],
+    bar: ReadingBar,
     approve: Callable[[Shapes], None] | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Taken:
     """The batch of the manifest: the one that exists already, or a new one with all its rows written.
 
-    `tell` hears how many rows stand by now, `approve` is shown what a new batch would pay for and raises to refuse it,
+    `bar` shows how far the reading is, `approve` is shown what a new batch would pay for and raises to refuse it,
     and `interrupted` is asked whether the user wants to stop. Raises `Interrupted` then, and `ManifestError` with every
     problem of the file and of its bodies; in all three cases nothing of it remains. Raises `UsageError` when the file
     or the template cannot be read, the name is taken or the folder cannot be written, and `DiskError` where an object
@@ -73,7 +74,8 @@ def take_in(
     """
     template_bytes = read_template(intake.template)
     template = parse_template(intake.template, template_bytes)
-    with opened(intake.manifest) as file:
+    with opened(intake.manifest) as source:
+        file = bar.over(source)
         fingerprint = _fingerprint(file, intake, template_bytes)
         existing = _finished_batch(context, intake, fingerprint)
         if existing is not None:
@@ -91,7 +93,7 @@ def take_in(
                 if interrupted():
                     raise Interrupted(f"{intake.manifest} was not read to its end, and nothing of it was sent")
                 keep_lease()
-                tell(rows)
+                bar.tell(rows)
 
             priced = approve is not None and before is None
             reading = Reading(context, intake, router, template, file.read(CHUNK), priced=priced)
@@ -187,7 +189,7 @@ def _write(
         total = 0
         for total in context.batches.write_rows(batch, map(_new_job, reading.rows(file)), time.time()):
             tell(total)
-        reading.fail_if_faulty()
+        reading.fail_if_faulty(file)
         columns = json.dumps(list(reading.report.columns), ensure_ascii=False)
         if before is not None:
             changes = adopt(context, before, batch, columns, approve)

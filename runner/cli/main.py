@@ -720,6 +720,7 @@ def _take_in(context: Context, intake: Intake, max_cost: str | None, *, yes: boo
     from runner.cli.intake import take_in
     from runner.cli.output import err
     from runner.cli.preflight import tell_notes
+    from runner.cli.progress import ReadingBar
     from runner.cli.running import interrupts
     from runner.cli.spending import Consent, approver, somebody_is_there
     from runner.router.patience import Patient
@@ -731,19 +732,16 @@ def _take_in(context: Context, intake: Intake, max_cost: str | None, *, yes: boo
     context.credential(simulated=intake.simulated)
     with (
         _router(context, simulated=intake.simulated) as router,
-        err.status("Reading the manifest …") as shown,
+        ReadingBar(err) as bar,
         interrupts() as interrupted,
     ):
 
-        def tell(rows: int) -> None:
-            shown.update(f"Reading the manifest … {rows:,} rows")
-
         def approve(shapes: Shapes) -> None:
-            shown.stop()
+            bar.stop()
             approver(router, consent)(shapes)
 
         asked = approve if consent.depends_on_cost else None
-        taken = take_in(context, intake, Patient(router, time.sleep), tell, asked, interrupted.is_set)
+        taken = take_in(context, intake, Patient(router, time.sleep), bar, asked, interrupted.is_set)
     batch = taken.batch
     if limit is not None:
         context.batches.set_max_cost(batch.id, limit)

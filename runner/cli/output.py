@@ -7,12 +7,14 @@ import json
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any, TextIO, cast
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 
-from runner.core.errors import BatchError, ManifestError
+from runner.core.errors import BatchError, Excerpt, ManifestError
 from runner.core.money import amount_text, spread
 from runner.core.types import AssetState, BatchState, Charge, JobState
 from runner.report.wording import alike_words
@@ -195,12 +197,25 @@ def print_error(error: BatchError) -> None:
     """What is wrong, where, and what to do; no traceback."""
     err.print(f"[bold red]Error:[/] {escape(error.message)}")
     if isinstance(error, ManifestError):
-        for problem in error.problems:
+        shown = zip_longest(error.problems, error.excerpts[: len(error.problems)])
+        for problem, excerpt in shown:
             err.print(f"  {escape(str(problem))}")
+            if excerpt is not None:
+                _print_excerpt(excerpt)
         if error.total > len(error.problems):
             err.print(f"  … and {error.total - len(error.problems):,} more")
     if error.advice:
         err.print(f"Next: {escape(error.advice)}")
+
+
+def _print_excerpt(excerpt: Excerpt) -> None:
+    """The line, and below it carets at the place."""
+    margin = f"{excerpt.line:>8,} │ "
+    err.print(f"[dim]{margin}[/]{escape(excerpt.text)}")
+    if excerpt.length:
+        before, at = excerpt.text[: excerpt.start], excerpt.text[excerpt.start : excerpt.start + excerpt.length]
+        # Characters of some scripts take two columns.
+        err.print(f"[dim]{'│':>10}[/] {' ' * cell_len(before)}[bold red]{'^' * max(1, cell_len(at))}[/]")
 
 
 def error_document(error: BatchError) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from runner.cli.context import Context
 from runner.cli.output import err, out, print_json
+from runner.cli.progress import ReadingBar
 from runner.cli.reading import CHUNK, Intake, Reading, opened, parse_template, read_template
 from runner.cli.spending import estimate_of
 from runner.core.errors import NotFound
@@ -22,6 +23,8 @@ from runner.core.quotes import Estimate
 from runner.router.catalog import Exchange, ModelInfo, NoSuchModel, list_models, look_up_model
 from runner.router.patience import Patient
 
+#: Rows between two numbers on the bar.
+TOLD_ROWS = 1000
 _CHARGED: Mapping[str, str] = {"yes": "charged", "no": "free", "unknown": "perhaps charged"}
 
 
@@ -29,13 +32,15 @@ def read_through(context: Context, intake: Intake, router: Exchange | None, *, p
     """Read and check the whole manifest and keep nothing of it; without a Router its bodies are not checked. Raises
     `ManifestError` with every problem."""
     template = parse_template(intake.template, read_template(intake.template))
-    with opened(intake.manifest) as file:
+    with opened(intake.manifest) as source, ReadingBar(err) as bar:
+        file = bar.over(source)
         patient = Patient(router, time.sleep) if router is not None else None
         reading = Reading(context, intake, patient, template, file.read(CHUNK), priced=priced)
         file.seek(0)
-        for _ in reading.rows(file):
-            pass
-    reading.fail_if_faulty()
+        for row in reading.rows(file):
+            if row.row % TOLD_ROWS == 0:
+                bar.tell(row.row)
+        reading.fail_if_faulty(file)
     return reading
 
 

@@ -14,7 +14,9 @@ from typing import BinaryIO, Literal
 
 from runner.cli.context import Context
 from runner.cli.localfiles import LocalFiles
-from runner.core.errors import ManifestError, Problem, UsageError
+from runner.cli.output import err
+from runner.core.errors import Excerpt, ManifestError, Problem, UsageError
+from runner.core.excerpts import excerpts_of
 from runner.core.inputs import InputFields, input_fields_from_schema
 from runner.core.manifest import JobSpec, ManifestOptions, ReadReport, read_manifest
 from runner.core.queryparams import NOTHING_SAID, QueryParameters
@@ -26,6 +28,8 @@ from runner.router.schemas import BodyChecker, checker_of
 
 #: Problems shown in full; the rest are counted.
 SHOWN_PROBLEMS = 100
+#: Columns of a terminal that stand before a line that is shown: its number, and a rule.
+EXCERPT_MARGIN = 14
 #: Bytes read at a time.
 CHUNK = 1 << 20
 
@@ -120,12 +124,26 @@ class Reading:
             if model in self._unknown:
                 self._note(Problem(line, f"there is no model `{model}`: {self._unknown[model]}", field="model"))
 
-    def fail_if_faulty(self) -> None:
-        """Raises `ManifestError` with every problem that was met."""
+    def fail_if_faulty(self, file: BinaryIO) -> None:
+        """Raises `ManifestError` with every problem that was met, and the lines of `file` for whoever is there to see
+        them."""
         if self.count:
             problems = sorted(self.problems, key=lambda problem: problem.line or 0)
             advice = "mend these; should a schema be wrong, run and submit take --no-check"
-            raise ManifestError(self.path, problems, self.count, advice=advice if self.breaks_a_schema else None)
+            raise ManifestError(
+                self.path,
+                problems,
+                self.count,
+                advice=advice if self.breaks_a_schema else None,
+                excerpts=self._excerpts(file, problems) if err.is_terminal else (),
+            )
+
+    def _excerpts(self, file: BinaryIO, problems: list[Problem]) -> list[Excerpt | None]:
+        def read() -> Iterator[bytes]:
+            file.seek(0)
+            return iter(lambda: file.read(CHUNK), b"")
+
+        return excerpts_of(read, self.options, problems, max(40, err.width - EXCERPT_MARGIN))
 
     def _faults(self, row: JobSpec) -> list[Problem]:
         checker = self._checkers.get(row.model)

@@ -58,18 +58,38 @@ class Problem:
         return f"{text} ({self.advice})" if self.advice else text
 
 
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A piece of a physical line; `length` characters from `start` are what the problem is about, 0 for nothing."""
+
+    line: int
+    text: str
+    start: int
+    length: int
+
+
 class ManifestError(UsageError):
     """A manifest that cannot be used as it is: nothing of it was sent.
 
-    `problems` are the ones to show, in the order of the file; `total` counts all of them.
+    `problems` are the ones to show, in the order of the file; `total` counts all of them. `excerpts` are their lines,
+    where somebody looks at a terminal.
     """
 
-    def __init__(self, path: str, problems: Sequence[Problem], total: int, *, advice: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        problems: Sequence[Problem],
+        total: int,
+        *,
+        advice: str | None = None,
+        excerpts: Sequence[Excerpt | None] = (),
+    ) -> None:
         noun = "problem" if total == 1 else "problems"
         super().__init__(f"{path}: {total:,} {noun}, nothing was sent", advice=advice)
         self.path = path
         self.problems = tuple(problems)
         self.total = total
+        self.excerpts = tuple(excerpts)
 
 
 class SettingsError(BatchError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_json_and_export_have_every_field_and_give_back_ids_words_and_seeds_as_t
     assert set(lines[0]["assets"][0]) == {"path", "media_type", "size", "sha256", "state"}
 
 
-def test_a_manifest_from_standard_input_and_no_control_codes_where_there_is_no_terminal(bench: Bench) -> None:
+def test_p6_a_manifest_from_standard_input_and_plain_lines_where_there_is_no_terminal(bench: Bench) -> None:
     router = bench.router()
     installed = [str(Path(sys.executable).with_name("comfy-batch"))]
     ended = bench.start("run", "-", program=installed, stdin=csv_of(3).encode()).wait()
@@ -86,7 +87,18 @@ def test_a_manifest_from_standard_input_and_no_control_codes_where_there_is_no_t
     router.assert_paid_once(3)
 
 
-def test_words_that_the_console_cannot_print_do_not_stop_the_work(bench: Bench) -> None:
+def test_on_a_terminal_a_problem_comes_with_its_line_and_carets_and_elsewhere_and_as_json_without(bench: Bench) -> None:
+    bench.router()
+    manifest = bench.write("bad.csv", f"prompt,model,width\na fox,{MODEL},wide\n")
+    drawn = f"       2 │ a fox,{MODEL},wide\n         │ {' ' * 21}^^^^\n"
+    shown = bench.do("validate", manifest, TTY_COMPATIBLE="1", NO_COLOR="1", TERM="dumb")
+    assert (shown.code, drawn in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.err)) == (2, True), shown.err
+    plain = bench.do("validate", manifest, "--json")
+    assert "│" not in plain.err
+    assert [problem["line"] for problem in plain.document["problems"]] == [2]
+
+
+def test_p6_words_that_the_console_cannot_print_do_not_stop_the_work(bench: Bench) -> None:
     router = bench.router()
     manifest = bench.write("Türme.csv", f"id,prompt,model\n塔,ein schöner Turm,{MODEL}\n")
     ended = bench.do("run", manifest, PYTHONIOENCODING="ascii")

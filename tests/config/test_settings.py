@@ -107,7 +107,7 @@ class TestSources:
 
 class TestTheKey:
     @pytest.mark.parametrize("written", [f"{KEY}\n", f"  {KEY}\t", f"{KEY}\r\n", KEY])
-    def test_white_space_and_line_breaks_around_it_are_trimmed(
+    def test_p7_white_space_and_line_breaks_around_it_are_trimmed(
         self, monkeypatch: pytest.MonkeyPatch, written: str
     ) -> None:
         monkeypatch.setenv("COMFY_API_KEY", written)
@@ -119,7 +119,7 @@ class TestTheKey:
         monkeypatch.setenv("COMFY_API_KEY", written)
         assert load_settings().api_key is None
 
-    def test_it_is_never_shown(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_p7_it_is_never_shown(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("COMFY_API_KEY", KEY)
         monkeypatch.setenv("COMFY_BATCH_FLOWER_BASIC_AUTH", "me:pw-of-flower")
         settings = load_settings()
