@@ -71,6 +71,7 @@ SELECT :archive, :name, :mark, credential_id, 'cancelling', simulated, manifest,
   name_template, :total, :created_at, started_at FROM batch WHERE id = :old
 """)
 _SET_ASIDE = text("UPDATE job SET batch_id = :archive WHERE id = :id")
+_SET_MEDIA_ASIDE = text("UPDATE asset SET batch_id = :archive WHERE job_id = :id")
 # Below zero there is room: two rows that change places would meet otherwise.
 _MOVE = text("""
 UPDATE job SET row = -(SELECT n.row FROM job n WHERE n.id = :new),
@@ -186,7 +187,9 @@ class EditStore:
                 mark = f"edited-{archive_id}"
                 values = {"archive": archive_id, "name": archive_name, "mark": mark, "total": len(changes.left)}
                 connection.execute(_ARCHIVE, {**values, "old": old.id, "created_at": old.created_at})
-                _each(connection, _SET_ASIDE, [{"id": job, "archive": archive_id} for job in changes.left])
+                left = [{"id": job, "archive": archive_id} for job in changes.left]
+                _each(connection, _SET_ASIDE, left)
+                _each(connection, _SET_MEDIA_ASIDE, left)
             moved = zip(changes.moved[::2], changes.moved[1::2], strict=True)
             pairs = [{"id": job, "new": new_job} for job, new_job in moved]
             _each(connection, _MOVE, pairs)

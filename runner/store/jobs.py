@@ -111,8 +111,9 @@ ON CONFLICT (job_id) DO UPDATE SET request_id = excluded.request_id, content_typ
 """)
 # A file that is saved stays saved, whatever a later read of the result says.
 _ASSET = Sql("""
-INSERT INTO asset (job_id, number, pointer, url, secondary, declared_type, state, attempts, mismatch)
-VALUES (:job_id, :number, :pointer, :url, :secondary, :declared_type, 'expected', 0, :mismatch)
+INSERT INTO asset (job_id, batch_id, number, pointer, url, secondary, declared_type, state, attempts, mismatch)
+VALUES (:job_id, (SELECT batch_id FROM job WHERE id = :job_id), :number, :pointer, :url, :secondary, :declared_type,
+  'expected', 0, :mismatch)
 ON CONFLICT (job_id, number) DO UPDATE SET url = excluded.url, pointer = excluded.pointer, attempts = 0
 WHERE asset.state = 'expected'
 """)

@@ -11,7 +11,7 @@ from runner.core.errors import StoreError
 from runner.store.engine import Database
 
 #: The newest revision. Stated here so that a start on an up-to-date database costs one query and no import of Alembic.
-HEAD = "0005"
+HEAD = "0006"
 
 # Any number that nobody else locks on: one process migrates, the others wait for it.
 _POSTGRES_LOCK = 0x636F6D6679

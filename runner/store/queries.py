@@ -213,14 +213,22 @@ _JOB = """
 SELECT j.*, r.path AS result_path, r.remark AS remark, r.notes AS notes, p.columns AS columns, p.query AS query
 FROM job j JOIN payload p ON p.job_id = j.id LEFT JOIN result r ON r.job_id = j.id
 """
-# A key that went out and was not answered may have been charged, whatever stands in the row.
-_CHARGES = text("""
-SELECT CASE WHEN state = 'submitting' AND first_sent_at IS NOT NULL AND charge = 'unbilled' THEN 'possible'
-       ELSE charge END AS paid, count(*), COALESCE(SUM(credits_used), 0),
-  COALESCE(SUM(CASE WHEN credits_used IS NULL THEN quote_low END), 0),
-  COALESCE(SUM(CASE WHEN credits_used IS NULL THEN quote_high END), 0),
-  SUM(CASE WHEN credits_used IS NULL AND quote_high IS NULL THEN 1 ELSE 0 END)
-FROM job WHERE batch_id = :id GROUP BY paid
+# Jobs are counted alike by alike first, so that an index answers for a million of them. A key that went out and was not
+# answered may have been charged, whatever stands in the row.
+_NUMBERS = text("""
+WITH alike AS (
+  SELECT state, charge AS paid, credits_used, quote_low, quote_high, count(*) AS jobs
+  FROM job WHERE batch_id = :id AND state <> 'submitting' GROUP BY state, charge, credits_used, quote_low, quote_high
+  UNION ALL
+  SELECT state, CASE WHEN first_sent_at IS NOT NULL AND charge = 'unbilled' THEN 'possible' ELSE charge END,
+    credits_used, quote_low, quote_high, 1
+  FROM job WHERE batch_id = :id AND state = 'submitting'
+)
+SELECT state, paid, SUM(jobs), COALESCE(SUM(credits_used * jobs), 0),
+  COALESCE(SUM(CASE WHEN credits_used IS NULL THEN quote_low * jobs END), 0),
+  COALESCE(SUM(CASE WHEN credits_used IS NULL THEN quote_high * jobs END), 0),
+  SUM(CASE WHEN credits_used IS NULL AND quote_high IS NULL THEN jobs ELSE 0 END)
+FROM alike GROUP BY state, paid
 """)
 _COSTS_BY_MODEL = text("""
 SELECT model, count(*), SUM(CASE WHEN state = 'succeeded' THEN 1 ELSE 0 END),
@@ -236,7 +244,7 @@ SELECT c.body FROM asset_content c JOIN asset a ON a.id = c.asset_id WHERE a.job
 #: Comfy credits for a US dollar (contract: `RouterCostEstimate.credits`).
 CREDITS_PER_DOLLAR = 211
 _ASSETS = text("""
-SELECT a.state, count(*) FROM asset a JOIN job j ON j.id = a.job_id WHERE j.batch_id = :id GROUP BY a.state
+SELECT state, count(*) FROM asset WHERE batch_id = :id GROUP BY state
 """)
 _EXPIRING = text("""
 SELECT count(*), MIN(deadline) FROM job
@@ -283,17 +291,24 @@ class Queries:
 
     def summary(self, batch: BatchRecord) -> Summary:
         """The batch in numbers."""
-        counts = self.counts(batch.id)
         with self._database.read() as connection:
-            rows = connection.execute(_CHARGES, {"id": batch.id}).all()
+            rows = connection.execute(_NUMBERS, {"id": batch.id}).all()
             assets: dict[str, int] = {row[0]: row[1] for row in connection.execute(_ASSETS, {"id": batch.id})}
-        charges = {row[0]: row for row in rows}
+        counts = dict.fromkeys(JobState, 0)
+        charges = dict.fromkeys(Charge, 0)
+        costs: dict[Charge, tuple[float, float, float, int]] = {}
+        for state, paid, jobs, *sums in rows:
+            charge = Charge(paid)
+            counts[JobState(state)] += int(jobs)
+            charges[charge] += int(jobs)
+            used, low, high, unknown = costs.get(charge, (0.0, 0.0, 0.0, 0))
+            costs[charge] = used + sums[0], low + sums[1], high + sums[2], unknown + int(sums[3])
         return Summary(
             batch,
-            counts,
-            {charge: charges[charge.value][1] if charge.value in charges else 0 for charge in Charge},
+            Counts(counts),
+            charges,
             {state: assets.get(state.value, 0) for state in AssetState},
-            {charge: _cost_of(*charges[charge.value][2:]) for charge in Charge if charge.value in charges},
+            {charge: _cost_of(*sums) for charge, sums in costs.items()},
         )
 
     def reasons(self, batch_id: str, states: Sequence[JobState]) -> list[Alike]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Double, Index, LargeBinary, Text, UniqueConstraint, text
+from sqlalchemy import BigInteger, Column, Double, Index, LargeBinary, String, Text, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
 from runner.store.hot import IN_FLIGHT_SQL
@@ -81,6 +81,8 @@ class JobRow(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("batch_id", "row", name="uq_job_batch_row"),
         Index("ix_job_batch_state", "batch_id", "state", "row"),
+        # Everything that is counted and summed up of a batch.
+        Index("ix_job_numbers", "batch_id", "state", "charge", "credits_used", "quote_low", "quote_high"),
         Index(
             "ix_job_in_flight",
             "credential_id",
@@ -201,10 +203,15 @@ class Result(SQLModel, table=True):
 class Asset(SQLModel, table=True):
     """One media file in a result."""
 
-    __table_args__ = (UniqueConstraint("job_id", "number", name="uq_asset_job_number"),)
+    __table_args__ = (
+        UniqueConstraint("job_id", "number", name="uq_asset_job_number"),
+        Index("ix_asset_numbers", "batch_id", "state"),
+    )
 
     id: int | None = Field(default=None, primary_key=True)
     job_id: int = Field(foreign_key="job.id")
+    #: That of the job, so that a batch's files are counted without looking at its jobs.
+    batch_id: str = Field(default="", sa_column=Column(String(32), nullable=False, server_default=""))
     #: From 1, in the output's order.
     number: int
     #: JSON Pointer into the output; empty when the whole body is the file.

@@ -39,6 +39,9 @@ class TestAnEditedManifest:
         assert bench.router.ledger()["billed"] == 5
         _, status = bench.status()
         assert (status["name"], status["state"], status["jobs"]["succeeded"]) == ("prompts", "finished", 3)
+        # Files are counted with the batch that their rows belong to now.
+        assert status["assets"]["saved"] == 3
+        assert bench.cli("status", "prompts@1", "--json").document["assets"]["saved"] == 2
 
     def test_the_export_has_the_edited_rows_in_their_order_with_the_media_of_before(self, start: Start) -> None:
         bench = start()

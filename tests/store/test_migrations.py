@@ -13,10 +13,11 @@ from sqlalchemy import inspect, text
 
 from runner.core.errors import SettingsError, StoreError
 from runner.core.expiry import RETENTION
-from runner.core.types import BatchState, Step
+from runner.core.types import AssetState, BatchState, Charge, JobState, Step
 from runner.store import tables
 from runner.store.engine import Database, ping
 from runner.store.migrate import HEAD, alembic_config, migrate
+from runner.store.queries import Queries
 from tests.support.fakes import START, Stores, do, job, open_stores, plain_result, succeed
 
 #: A batch in mid-run, as the first release left it.
@@ -24,7 +25,7 @@ _OF_THE_FIRST_RELEASE = (
     "INSERT INTO credential (id, fingerprint, router, window_size, window_max) VALUES (1, 'f', 'https://r', 8, 8)",
     """INSERT INTO batch (id, name, fingerprint, credential_id, state, simulated, manifest, columns, asset_store,
          output_dir, total, created_at, started_at)
-       VALUES ('b', 'cats', 'm', 1, 'active', FALSE, 'cats.csv', '[]', 'files', '/out', 2, :now, :now)""",
+       VALUES ('b', 'cats', 'm', 1, 'active', FALSE, 'cats.csv', '[]', 'files', '/out', 3, :now, :now)""",
     """INSERT INTO job (id, batch_id, credential_id, row, custom_id, model, state, step, charge, run, idempotency_key,
          attempts, recollects, due_at, wake_at, request_id, first_sent_at, submitted_at)
        VALUES (1, 'b', 1, 1, 'one', 'm/x', 'queued', 'collect', 'possible', 1, 'k1', 0, 0, :now, :now, 'r1', :now, :now)
@@ -32,7 +33,12 @@ _OF_THE_FIRST_RELEASE = (
     """INSERT INTO job (id, batch_id, credential_id, row, custom_id, model, state, charge, run, idempotency_key,
          attempts, recollects, due_at)
        VALUES (2, 'b', 1, 2, 'two', 'm/x', 'pending', 'unbilled', 1, 'k2', 0, 0, :now)""",
-    "INSERT INTO payload (job_id, body, columns) VALUES (1, :body, '{}'), (2, :body, '{}')",
+    """INSERT INTO job (id, batch_id, credential_id, row, custom_id, model, state, charge, run, idempotency_key,
+         attempts, recollects, due_at, finished_at)
+       VALUES (3, 'b', 1, 3, 'three', 'm/x', 'succeeded', 'billed', 1, 'k3', 0, 0, :now, :now)""",
+    "INSERT INTO payload (job_id, body, columns) VALUES (1, :body, '{}'), (2, :body, '{}'), (3, :body, '{}')",
+    """INSERT INTO asset (job_id, number, pointer, secondary, state, attempts, mismatch, path)
+       VALUES (3, 1, '/image', FALSE, 'saved', 1, FALSE, '/out/three.png')""",
 )
 
 
@@ -53,7 +59,10 @@ def test_a_database_of_the_first_release_keeps_its_jobs_and_goes_on(empty_databa
     migrate(empty_database)
     stores = open_stores(empty_database)
     (batch,) = stores.batches.all()
-    assert (batch.name, batch.total) == ("cats", 2)
+    assert (batch.name, batch.total) == ("cats", 3)
+    summary = Queries(empty_database).summary(batch)
+    assert (summary.counts[JobState.SUCCEEDED], summary.charges[Charge.BILLED]) == (1, 1)
+    assert summary.assets[AssetState.SAVED] == 1
     assert job(stores, 1)["deadline"] == START + RETENTION
     assert job(stores, 2)["deadline"] is None
     woken = stores.upkeep.sweep(1, START + 100)
