@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 import uuid
 from collections.abc import Callable
@@ -12,9 +13,10 @@ from runner.cli.context import Context
 from runner.cli.output import err
 from runner.core.errors import UsageError
 from runner.core.quotes import Shapes
-from runner.core.types import JobState
+from runner.core.types import BatchState, JobState
 from runner.store.batches import BatchRecord, NewBatch
 from runner.store.editing import Changes
+from tasks.processes import is_running
 
 
 def adopt(
@@ -57,6 +59,30 @@ def _set_aside(context: Context, batch_id: str, name: str) -> None:
     if going:
         requests = "1 request" if going == 1 else f"{going:,} requests"
         err.print(f"{requests} of them at the Router are asked to stop; each may still be billed.")
+
+
+def finish_edits(context: Context, batch: BatchRecord) -> None:
+    """Make good what a process left that died as it edited the batch: rows read for nothing, and some not given up."""
+    for name in context.batches.names_like(f"{batch.name}~"):
+        read = context.batches.by_name(name)
+        if read is not None and read.total is None and not is_being_read(context, read):
+            context.batches.discard(read.id)
+    for name in context.batches.names_like(f"{batch.name}@"):
+        left = context.batches.by_name(name)
+        if left is not None and left.state is BatchState.CANCELLING:
+            context.batches.cancel(left.id, name, time.time())
+
+
+def is_being_read(context: Context, unread: BatchRecord) -> bool:
+    """Whether a process that may be alive reads the manifest of a batch."""
+    reader = context.upkeep.lease_holder(f"load:{unread.fingerprint}")
+    return reader is not None and not is_dead(reader)
+
+
+def is_dead(reader: str) -> bool:
+    """Whether the process that read a manifest runs no more, as far as this machine can tell."""
+    host, pid, *_ = reader.split(":")
+    return host == socket.gethostname() and pid.isdigit() and not is_running(int(pid))
 
 
 def change_words(changes: Changes) -> str:

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from rich.markup import escape
 
 from runner.cli.context import SIMULATED, Context
-from runner.cli.editing import adopt
+from runner.cli.editing import adopt, is_being_read, is_dead
 from runner.cli.output import err
 from runner.cli.progress import ReadingBar
 from runner.cli.reading import CHUNK, Intake, Reading, opened, parse_template, read_template
@@ -31,7 +31,6 @@ from runner.core.types import BatchState
 from runner.router.catalog import Exchange
 from runner.store.batches import BatchRecord, NewBatch, NewJob
 from runner.store.editing import Changes
-from tasks.processes import is_running
 
 #: A process that reads a manifest shows itself at least this often, in seconds.
 LOADING_LEASE = 60.0
@@ -86,7 +85,7 @@ def take_in(
             existing = _finished_batch(context, intake, fingerprint)
             if existing is not None:
                 return Taken(existing, created=False)
-            before = _batch_to_edit(context, intake)
+            before = _batch_to_edit(context, intake, fingerprint)
             batch = _begin(context, intake, fingerprint, before)
 
             def told(rows: int) -> None:
@@ -137,7 +136,7 @@ def _only_reader(
         if interrupted():
             raise Interrupted(f"{manifest} was not read, and nothing of it was sent")
         other = context.upkeep.lease_holder(lease)
-        if other and _is_dead(other):
+        if other and is_dead(other):
             context.upkeep.drop_lease(lease, other)
             continue
         if not waiting:
@@ -152,22 +151,14 @@ def _only_reader(
         context.upkeep.drop_lease(lease, holder)
 
 
-def _is_dead(reader: str) -> bool:
-    """Whether the process that read a manifest runs no more, as far as this machine can tell."""
-    host, pid, *_ = reader.split(":")
-    return host == socket.gethostname() and pid.isdigit() and not is_running(int(pid))
-
-
-def _give_up(context: Context, unread: BatchRecord) -> bool:
+def _give_up(context: Context, unread: BatchRecord) -> None:
     """Remove a batch whose manifest was never read to its end, and say so. Raises `UsageError` while one is at it."""
-    reader = context.upkeep.lease_holder(f"load:{unread.fingerprint}")
-    if reader is not None and not _is_dead(reader):
+    if is_being_read(context, unread):
         raise UsageError(
             f"another process reads {unread.manifest} for the batch `{unread.name}`",
             advice="wait for it, or name this one with --name NAME",
         )
     context.batches.discard(unread.id)
-    return True
 
 
 def _new_job(spec: JobSpec) -> NewJob:
@@ -204,12 +195,17 @@ def _write(
     return None
 
 
-def _batch_to_edit(context: Context, intake: Intake) -> BatchRecord | None:
+def _batch_to_edit(context: Context, intake: Intake, fingerprint: str) -> BatchRecord | None:
     """The batch of the manifest's name, made of other rows or options: the manifest was edited."""
     if intake.new:
         return None
     found = context.batches.by_name(_name_for(intake))
-    if found is None or (found.total is None and _give_up(context, found)):
+    if found is None:
+        return None
+    if found.total is None:
+        # Of the same manifest it is what a death has left, since this process is its only reader.
+        if found.fingerprint != fingerprint:
+            _give_up(context, found)
         return None
     if found.credential_id != context.credential(simulated=intake.simulated):
         context.check_credential(found)

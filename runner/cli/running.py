@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from config.settings import Settings
 from runner.cli.context import Context
+from runner.cli.editing import finish_edits
 from runner.cli.intake import check_place
 from runner.cli.output import (
     err,
@@ -82,6 +83,7 @@ def put_to_work(context: Context, batch: BatchRecord) -> BatchRecord:
             advice=f"comfy-batch run {batch.manifest}, as it was typed before",
         )
     check_place(batch.asset_store, batch.output_dir)
+    finish_edits(context, batch)
     context.batches.unblock(batch.credential_id)
     context.upkeep.set_clock_right(batch.credential_id, time.time())
     context.batches.resume(batch.id, time.time(), Policy())

@@ -24,6 +24,7 @@ ELSEWHERE = {
     "pause": "only by `pause`",
     "cancel batch": "only by `cancel`",
     "cancel jobs": "only by `cancel`",
+    "adopt manifest": "only for an edited manifest",
 }
 #: A fetch makes no call to the Router: its download is announced as such.
 _NO_CALLS = frozenset({Step.FETCH})
@@ -37,6 +38,7 @@ _OF_INTAKE = frozenset(
         "remember model",
         "set cancel after",
         "set max cost",
+        "set name template",
     }
 )
 _OF_COMMANDS = frozenset({"unblock", "command", "resume"})

@@ -45,7 +45,10 @@ MANIFEST = "rows.jsonl"
 IN_FLIGHT = "3"
 #: How long a request may take, in seconds: longer than the slow row, whatever else goes on.
 LIMIT = "2"
-OPTIONS = (MANIFEST, "--max-in-flight", IN_FLIGHT, "--cancel-after", LIMIT, "--max-cost", "100", "--yes")
+#: As they are named by default.
+NAMES = "{batch}-{row}-{custom_id}-{index}.{ext}"
+LIMITS = ("--max-in-flight", IN_FLIGHT, "--cancel-after", LIMIT, "--max-cost", "100")
+OPTIONS = (MANIFEST, *LIMITS, "--name-template", NAMES, "--yes")
 _FINISHED = text("SELECT finished_at FROM batch")
 _CLAIMED_READS = text("SELECT count(*) FROM job WHERE claim_token IS NOT NULL AND step IN ('collect', 'status')")
 

@@ -103,6 +103,47 @@ def test_a_faulty_manifest_leaves_nothing_in_the_way_of_the_mended_one(story: St
     ward.hear(story)
 
 
+def edit_twice(bed: Bed, clean: End, boundary: str, transaction: str) -> None:
+    assert run(bed).code == 1
+    first, second, *rest = ROWS
+    bed.write(MANIFEST, (*rest, {**second, "body": {**second["body"], "max_tokens": 65}}, {**first, "id": "new"}))
+    die(bed, boundary, transaction)
+    ended = run(bed)
+
+    # What is new or changed was paid for once, whether the edit was made before the death or is made after it.
+    assert ended.code == 1, ended.err
+    ledger = bed.router.ledger()
+    assert len(ledger["by_key"]) == len(ROWS) + 2
+    assert {account["runs"] for account in ledger["by_key"].values()} == {1}
+    assert count(bed, "SELECT count(*) FROM batch") == 2
+    assert count(bed, "SELECT count(*) FROM batch WHERE total IS NULL") == 0
+    assert count(bed, "SELECT total FROM batch WHERE name = 'rows'") == len(ROWS)
+    assert count(bed, "SELECT count(*) FROM job j JOIN batch b ON b.id = j.batch_id WHERE b.name = 'rows@1'") == 2
+    assert count(bed, "SELECT count(*) FROM job WHERE state NOT IN ('succeeded', 'failed')") == 0
+
+
+@stories(edit_twice, "adopt manifest")
+def test_an_edit_that_dies_is_made_once_by_the_same_command(story: Story, ward: Ward) -> None:
+    ward.hear(story)
+
+
+def edit_what_was_not_sent_twice(bed: Bed, clean: End, boundary: str, transaction: str) -> None:
+    die(bed, AFTER, "complete batch")
+    bed.write(MANIFEST, ROWS[1:])
+    die(bed, boundary, transaction)
+    ended = run(bed)
+
+    assert ended.code == 1, ended.err
+    assert len(bed.router.ledger()["by_key"]) == len(ROWS) - 1
+    assert count(bed, "SELECT count(*) FROM job WHERE state = 'cancelled' AND charge = 'unbilled'") == 1
+    assert count(bed, "SELECT count(*) FROM batch WHERE state = 'finished'") == 2
+
+
+@stories(edit_what_was_not_sent_twice, "adopt manifest")
+def test_rows_that_left_a_manifest_end_unsent_though_the_edit_died(story: Story, ward: Ward) -> None:
+    ward.hear(story)
+
+
 def resume_twice(bed: Bed, clean: End, boundary: str, transaction: str) -> None:
     die(bed, "after call", "submit")
     hold_what_is_unsure(bed)
