@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help setup setup-dev demo test check lint types chaos bench lock clean
+.PHONY: help setup setup-dev demo test check lint types chaos bench reference lock clean
 
 help: ## What there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -53,6 +53,9 @@ chaos: setup-dev ## Kill, flush and break everything, and count what was billed;
 
 bench: setup-dev ## Measure against a plain script over the official SDK
 	$(BIN)/python -m benchmarks
+
+reference: setup-dev ## Write docs/reference.md from the program
+	$(BIN)/python -m tests.support.reference
 
 # Needs uv; writes hashes for every platform and no index address.
 lock: ## Renew the lock files

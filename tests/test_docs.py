@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from config.settings import setting_names
 from runner.cli.main import app
+from tests.support import reference
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -48,3 +49,7 @@ def test_a_pages_links_lead_to_files_that_there_are(page: Path) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_an_example_in_its_help(command: str) -> None:
     assert (get_command(app).commands[command].epilog or "").startswith("Example: ")  # type: ignore[attr-defined]
+
+
+def test_the_reference_is_what_the_program_says() -> None:
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "make reference"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runner import __version__
+from runner.cli.completion import batch_names, formats, states
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -37,19 +38,31 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+#: Panels of a command's help, each as wide as its own options need.
+ROWS = "Rows"
+BATCH = "Batch"
+COST = "Cost"
+ROUTER = "Said to the Router"
+
 Manifest = Annotated[str, typer.Argument(metavar="MANIFEST", help="A CSV or JSONL file; - reads standard input.")]
-Batch = Annotated[str, typer.Argument(metavar="BATCH", help="A batch's name or id, or [bold]last[/].")]
+Batch = Annotated[
+    str, typer.Argument(metavar="BATCH", help="A batch's name or id, or [bold]last[/].", autocompletion=batch_names)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, nothing else.")]
 Simulate = Annotated[
     bool, typer.Option("--simulate", help="Run against the bundled simulator: no key, no cost, no network.")
 ]
 Model = Annotated[
-    str | None, typer.Option("--model", metavar="ID", help="Model of the rows that name none, such as bfl/flux-2-pro.")
+    str | None,
+    typer.Option(
+        "--model", rich_help_panel=ROWS, metavar="ID", help="Model of the rows that name none, such as bfl/flux-2-pro."
+    ),
 ]
 TemplateFile = Annotated[
     Path | None,
     typer.Option(
         "--template",
+        rich_help_panel=ROWS,
         metavar="FILE",
         help="A JSON body whose strings may hold {{column}}, {{column:int}} and, for a file, {{column:base64}}.",
     ),
@@ -58,60 +71,110 @@ FilesBelow = Annotated[
     Path | None,
     typer.Option(
         "--files-below",
+        rich_help_panel=ROWS,
         metavar="DIR",
         help="Files that the template embeds may lie below this folder, too; by default below the manifest's only.",
     ),
 ]
-Name = Annotated[str | None, typer.Option("--name", help="The batch's name; by default the manifest's stem.")]
-Output = Annotated[Path | None, typer.Option("--output", metavar="DIR", help="Folder for the media.")]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        "--name", metavar="NAME", rich_help_panel=BATCH, help="The batch's name; by default the manifest's stem."
+    ),
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", rich_help_panel=BATCH, metavar="DIR", help="Folder for the media.")
+]
 NameTemplateOption = Annotated[
     str | None,
     typer.Option(
         "--name-template",
+        rich_help_panel=BATCH,
         metavar="TEMPLATE",
         help="How media are named below the folder: '{batch}/{custom_id}-{index}.{ext}'; also {row} and {model}.",
     ),
 ]
 MaxInFlight = Annotated[
-    int | None, typer.Option("--max-in-flight", metavar="N", min=1, help="Requests under way at a time, at most.")
+    int | None,
+    typer.Option(
+        "--max-in-flight", rich_help_panel=BATCH, metavar="N", min=1, help="Requests under way at a time, at most."
+    ),
 ]
-Delimiter = Annotated[str, typer.Option("--delimiter", help="What separates the CSV's fields; 'tab' for a tab.")]
+Delimiter = Annotated[
+    str,
+    typer.Option(
+        "--delimiter", metavar="CHAR", rich_help_panel=ROWS, help="What separates the CSV's fields; 'tab' for a tab."
+    ),
+]
 Encoding = Annotated[
-    str | None, typer.Option("--encoding", help="The manifest's encoding where it is not UTF-8, such as cp1252.")
+    str | None,
+    typer.Option(
+        "--encoding",
+        metavar="NAME",
+        rich_help_panel=ROWS,
+        help="The manifest's encoding where it is not UTF-8, such as cp1252.",
+    ),
 ]
-New = Annotated[bool, typer.Option("--new", help="A second, separately paid batch of the same manifest.")]
+New = Annotated[
+    bool, typer.Option("--new", rich_help_panel=BATCH, help="A second, separately paid batch of the same manifest.")
+]
 MaxCost = Annotated[
     str | None,
-    typer.Option("--max-cost", metavar="USD", help="Refuse, or pause, before the quotes add up to more."),
+    typer.Option(
+        "--max-cost", rich_help_panel=COST, metavar="USD", help="Refuse, or pause, before the quotes add up to more."
+    ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", rich_help_panel=COST, help="Do not ask before spending.")]
 Wait = Annotated[
     float | None,
-    typer.Option("--wait", metavar="SECONDS", min=0, help="Stop watching after so long; the batch stays as it is."),
+    typer.Option(
+        "--wait",
+        rich_help_panel=BATCH,
+        metavar="SECONDS",
+        min=0,
+        help="Stop watching after so long; the batch stays as it is.",
+    ),
 ]
 
 ModelProvider = Annotated[
     str | None,
-    typer.Option("--model-provider", metavar="NAME", help="Another provider is to serve the model, such as fal."),
+    typer.Option(
+        "--model-provider",
+        rich_help_panel=ROUTER,
+        metavar="NAME",
+        help="Another provider is to serve the model, such as fal.",
+    ),
 ]
 StrictMode = Annotated[
     bool | None,
-    typer.Option("--strict-mode/--no-strict-mode", help="Bodies are in that provider's own form already."),
+    typer.Option(
+        "--strict-mode/--no-strict-mode", rich_help_panel=ROUTER, help="Bodies are in that provider's own form already."
+    ),
 ]
 RejectUnknownFields = Annotated[
     bool | None,
     typer.Option(
         "--reject-unknown-fields/--no-reject-unknown-fields",
+        rich_help_panel=ROUTER,
         help="The Router refuses a body with fields that the model's schema does not have.",
     ),
 ]
 NoCheck = Annotated[
-    bool, typer.Option("--no-check", help="Send bodies that do not fit their model's published schema all the same.")
+    bool,
+    typer.Option(
+        "--no-check",
+        rich_help_panel=ROWS,
+        help="Send bodies that do not fit their model's published schema all the same.",
+    ),
 ]
 CancelAfter = Annotated[
     float | None,
     typer.Option(
-        "--cancel-after", metavar="SECONDS", min=1, help="Ask the Router once to cancel a request that takes longer."
+        "--cancel-after",
+        rich_help_panel=BATCH,
+        metavar="SECONDS",
+        min=1,
+        help="Ask the Router once to cancel a request that takes longer.",
     ),
 ]
 
@@ -379,7 +442,9 @@ def worker(
     concurrency: Annotated[
         int | None, typer.Option("--concurrency", "-c", metavar="N", min=1, max=256, help="Calls at a time.")
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="How Flower shows it; by default by machine.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="How Flower shows it; by default by machine.")
+    ] = None,
 ) -> None:
     """Work in the foreground, for every batch of this API key, until Ctrl-C or SIGTERM.
 
@@ -403,8 +468,10 @@ def worker(
 
 @app.command(epilog="Example: COMFY_BATCH_BROKER_URL=redis://localhost:6379/0 comfy-batch flower")
 def flower(
-    address: Annotated[str | None, typer.Option("--address", help="Where to listen; loopback by default.")] = None,
-    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="5555 by default.")] = None,
+    address: Annotated[
+        str | None, typer.Option("--address", metavar="ADDRESS", help="Where to listen; loopback by default.")
+    ] = None,
+    port: Annotated[int | None, typer.Option("--port", metavar="N", min=0, max=65535, help="5555 by default.")] = None,
 ) -> None:
     """Watch the workers of the configured broker in a browser, with Flower.
 
@@ -442,10 +509,17 @@ def resume(batch: Batch, wait: Wait = None, max_in_flight: MaxInFlight = None, a
 def retry(
     batch: Batch,
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="failed, cancelled, expired or held; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="failed, cancelled, expired or held; may be repeated.",
+            autocompletion=states,
+        ),
     ] = None,
     error_type: Annotated[
-        list[str] | None, typer.Option("--error-type", help="Only jobs that ended with it; may be repeated.")
+        list[str] | None,
+        typer.Option("--error-type", metavar="TYPE", help="Only jobs that ended with it; may be repeated."),
     ] = None,
     yes: Yes = False,
     wait: Wait = None,
@@ -495,7 +569,9 @@ def cancel(batch: Batch, yes: Yes = False, wait: Wait = None, as_json: Json = Fa
 
 @app.command(epilog="Example: comfy-batch status last --json")
 def status(
-    batch: Annotated[str | None, typer.Argument(metavar="[BATCH]", help="A batch's name or id, or last.")] = None,
+    batch: Annotated[
+        str | None, typer.Argument(metavar="[BATCH]", help="A batch's name or id, or last.", autocompletion=batch_names)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Counts of one batch, or every batch in a line. With BATCH the exit status is that of run."""
@@ -553,7 +629,12 @@ def export(
     batch: Batch,
     form: Annotated[
         str | None,
-        typer.Option("--format", help="csv, jsonl or parquet; by default csv, with --failed the manifest's own."),
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="csv, jsonl or parquet; by default csv, with --failed the manifest's own.",
+            autocompletion=formats,
+        ),
     ] = None,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="- is standard output.")] = "-",
     failed: Annotated[
@@ -603,16 +684,26 @@ def report(
 
 @app.command(epilog="Example: comfy-batch simulator --port 9000 --duration 2 --fault unavailable=10")
 def simulator(
-    host: Annotated[str, typer.Option("--host", help="A loopback address.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 9000,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="A loopback address.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0 takes a free one.")] = 9000,
     duration: Annotated[
         float | None, typer.Option("--duration", min=0, metavar="SECONDS", help="How long each run takes.")
     ] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Runs at a time; others queue.")] = 40,
-    backlog: Annotated[int, typer.Option("--backlog", min=0, help="Queued requests before 429.")] = 100_000,
-    retention: Annotated[float, typer.Option("--retention", min=0, help="Seconds results are kept.")] = 86_400.0,
-    link_lifetime: Annotated[float, typer.Option("--link-lifetime", min=0, help="Seconds media links live.")] = 3600.0,
-    journal: Annotated[Path | None, typer.Option("--journal", help="File that survives a restart.")] = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", min=1, help="Runs at a time; others queue.")
+    ] = 40,
+    backlog: Annotated[
+        int, typer.Option("--backlog", metavar="N", min=0, help="Queued requests before 429.")
+    ] = 100_000,
+    retention: Annotated[
+        float, typer.Option("--retention", metavar="SECONDS", min=0, help="Seconds results are kept.")
+    ] = 86_400.0,
+    link_lifetime: Annotated[
+        float, typer.Option("--link-lifetime", metavar="SECONDS", min=0, help="Seconds media links live.")
+    ] = 3600.0,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", metavar="FILE", help="File that survives a restart.")
+    ] = None,
     fault: Annotated[list[str] | None, typer.Option("--fault", metavar="NAME=VALUE", help="May be repeated.")] = None,
 ) -> None:
     """A Router on loopback, true to the contract, with a ledger of what was billed at /_simulator/ledger.
