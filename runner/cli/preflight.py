@@ -75,7 +75,7 @@ def validate(context: Context, intake: Intake, router: Exchange | None, *, as_js
     if router is None:
         err.print("[bold yellow]Note:[/] COMFY_API_KEY is not set, so the rows were not checked against their models.")
     tell_notes(reading.unchecked if router is not None else (), report.hints)
-    err.print(f"Next: comfy-batch estimate {escape(intake.manifest)}, or comfy-batch run {escape(intake.manifest)}")
+    err.print("Next: the same command with estimate, or with run, in place of validate")
     return 0
 
 
