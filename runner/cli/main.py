@@ -276,11 +276,7 @@ def run(
         from runner.cli.running import nothing_to_do, put_to_work, work
         from runner.core.types import BatchState
 
-        taken = _take_in(context, intake, max_cost, yes=yes)
-        if cancel_after is not None:
-            context.batches.set_cancel_after(taken.batch.id, cancel_after)
-        if name_template is not None:
-            context.batches.set_name_template(taken.batch.id, name_template)
+        taken = _take_in(context, intake, max_cost, cancel_after, name_template, yes=yes)
         batch = put_to_work(context, taken.batch)
         if batch.state is BatchState.FINISHED:
             raise typer.Exit(nothing_to_do(context, batch, as_json=as_json))
@@ -331,11 +327,7 @@ def submit(
         from runner.cli.output import err, print_json, summary_document
         from runner.cli.running import enqueue, put_to_work
 
-        taken = _take_in(context, intake, max_cost, yes=yes)
-        if cancel_after is not None:
-            context.batches.set_cancel_after(taken.batch.id, cancel_after)
-        if name_template is not None:
-            context.batches.set_name_template(taken.batch.id, name_template)
+        taken = _take_in(context, intake, max_cost, cancel_after, name_template, yes=yes)
         batch = put_to_work(context, taken.batch)
         if context.settings.broker_url is not None and not enqueue(context.settings, context, batch.credential_id):
             err.print("[bold yellow]Note:[/] the broker took no message, but workers also find jobs in the database.")
@@ -802,8 +794,16 @@ def _router(context: Context, *, simulated: bool) -> Iterator[RouterClient]:
         yield router
 
 
-def _take_in(context: Context, intake: Intake, max_cost: str | None, *, yes: bool) -> Taken:
-    """Read the manifest and say what came of it."""
+def _take_in(
+    context: Context,
+    intake: Intake,
+    max_cost: str | None,
+    cancel_after: float | None,
+    name_template: str | None,
+    *,
+    yes: bool,
+) -> Taken:
+    """Read the manifest, say what came of it, and note what is wished of the batch."""
     import time
 
     from rich.markup import escape
@@ -836,6 +836,10 @@ def _take_in(context: Context, intake: Intake, max_cost: str | None, *, yes: boo
     batch = taken.batch
     if limit is not None:
         context.batches.set_max_cost(batch.id, limit)
+    if cancel_after is not None:
+        context.batches.set_cancel_after(batch.id, cancel_after)
+    if name_template is not None:
+        context.batches.set_name_template(batch.id, name_template)
     tell_notes(taken.unchecked, taken.hints)
     if taken.created:
         blank = f", {taken.blank_rows:,} blank rows passed over" if taken.blank_rows else ""

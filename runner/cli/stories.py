@@ -22,10 +22,10 @@ from runner.cli.output import (
     summary_document,
 )
 from runner.cli.running import workers_elsewhere
-from runner.cli.watching import duration, has_stopped
+from runner.cli.watching import has_stopped
 from runner.core.errors import BatchError
 from runner.core.types import BatchState, JobState
-from runner.report.wording import HELD, detail_words, note_words, quote_words
+from runner.report.wording import HELD, detail_words, duration, note_words, quote_words
 from runner.store.batches import BatchRecord
 from runner.store.queries import EventView, JobView
 from tasks.processes import is_running

@@ -18,7 +18,7 @@ from rich.text import Text
 from runner.cli.context import Context
 from runner.core.money import spread
 from runner.core.types import TERMINAL, BatchState, Charge, JobState
-from runner.report.wording import alike_words
+from runner.report.wording import alike_words, duration
 from runner.store.batches import BatchRecord
 from runner.store.queries import Alike, Counts, Summary, Vitals
 
@@ -251,17 +251,6 @@ def _pace_words(counts: Counts, rate: float) -> list[str]:
     if rate <= 0 or left <= 0:
         return []
     return [f"{rate:.1f}/s", f"{duration(left / rate)} left"]
-
-
-def duration(seconds: float) -> str:
-    """`8 s`, `3 min`, `2 h 10 min`, `4 d`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 48 * 3600:
-        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
-    return f"{seconds / 86400:.0f} d"
 
 
 def progress_screen(batch: BatchRecord, counts: Counts, rate: float, width: int, cell: str) -> RenderableType:

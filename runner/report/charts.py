@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from runner.report.wording import duration
 from runner.store.queries import Timing
 
 #: Bars of a chart at most.
@@ -62,7 +63,7 @@ def over_time(timings: Iterable[Timing]) -> Chart | None:
     counts = [[0, 0, 0] for _ in range(int(span / step) + 1)]
     for at, kind in ended:
         counts[int((at - first) / step)][KINDS.index(kind)] += 1
-    return _draw([Bar(duration(number * step), (c[0], c[1], c[2])) for number, c in enumerate(counts)])
+    return _draw([Bar(duration(number * step, tenths=True), (c[0], c[1], c[2])) for number, c in enumerate(counts)])
 
 
 def durations(timings: Iterable[Timing]) -> Chart | None:
@@ -79,7 +80,12 @@ def durations(timings: Iterable[Timing]) -> Chart | None:
     counts = [[0, 0, 0] for _ in range(highest - lowest + 1)]
     for place, kind in places:
         counts[place - lowest][KINDS.index(kind)] += 1
-    return _draw([Bar(duration(_GROWTH ** (number + lowest)), (c[0], c[1], c[2])) for number, c in enumerate(counts)])
+    return _draw(
+        [
+            Bar(duration(_GROWTH ** (number + lowest), tenths=True), (c[0], c[1], c[2]))
+            for number, c in enumerate(counts)
+        ]
+    )
 
 
 _GROWTH = 1.25
@@ -93,19 +99,6 @@ def _place(seconds: float) -> int:
 def median(values: Sequence[float]) -> float | None:
     """The middle one; `None` of none."""
     return sorted(values)[len(values) // 2] if values else None
-
-
-def duration(seconds: float) -> str:
-    """`0.4 s`, `8 s`, `3 min`, `2 h 10 min`, `4 d`."""
-    if seconds < 10:
-        return f"{seconds:.1f} s".replace(".0 s", " s")
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 48 * 3600:
-        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
-    return f"{seconds / 86400:.0f} d"
 
 
 def _draw(bars: Sequence[Bar]) -> Chart:

@@ -23,10 +23,10 @@ from markupsafe import Markup
 
 from runner.core.money import spread
 from runner.core.types import AssetState, Charge, JobState
-from runner.report.charts import Chart, duration, durations, median, over_time
+from runner.report.charts import Chart, durations, median, over_time
 from runner.report.export import error_type
 from runner.report.thumbnails import thumbnails
-from runner.report.wording import alike_words, detail_words
+from runner.report.wording import alike_words, detail_words, duration
 from runner.store.queries import Alike, AssetView, JobView, ModelLine, Summary, Timing
 
 #: Rows that the page shows; totals and charts are of all of them.
@@ -154,7 +154,7 @@ def _shown(material: Material, job: JobView) -> Shown:
 def _taken(job: JobView) -> str:
     if job.submitted_at is None or job.finished_at is None:
         return ""
-    return duration(job.finished_at - job.submitted_at)
+    return duration(job.finished_at - job.submitted_at, tenths=True)
 
 
 def _file(material: Material, asset: AssetView) -> dict[str, str]:
@@ -249,7 +249,7 @@ def _tiles(material: Material) -> list[tuple[str, str, str]]:
         tiles.append(("perhaps billed", f"{possible:,}", _cost(summary, Charge.POSSIBLE)))
     taken = median(_durations(material.timings))
     if taken is not None:
-        tiles.append(("a run takes", duration(taken), "in the middle"))
+        tiles.append(("a run takes", duration(taken, tenths=True), "in the middle"))
     return tiles
 
 
@@ -283,7 +283,7 @@ def _model_row(line: ModelLine, timings: Sequence[Timing]) -> dict[str, str]:
         "model": line.model,
         "jobs": f"{line.jobs:,}",
         "succeeded": f"{line.succeeded:,}",
-        "took": "" if taken is None else duration(taken),
+        "took": "" if taken is None else duration(taken, tenths=True),
         "cost": spread(cost.low, cost.high) + (f", unknown for {cost.unknown:,}" if cost.unknown else "")
         if known
         else "unknown",

@@ -69,6 +69,19 @@ _DROPPED = "x-comfy-router-dropped-params"
 _SPEND = "x-committed-spend-"
 
 
+def duration(seconds: float, *, tenths: bool = False) -> str:
+    """`8 s`, `3 min`, `2 h 10 min`, `4 d`; with `tenths` those of a short one, too: `0.4 s`."""
+    if tenths and seconds < 10:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+    return f"{seconds / 86400:.0f} d"
+
+
 def note_words(notes: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """(name, value) of the headers kept with an answer."""
     yield from ((name, notes[header]) for header, name in _NOTES.items() if header in notes)

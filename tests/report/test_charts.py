@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.core.types import JobState
-from runner.report.charts import MOST_BARS, Chart, duration, durations, over_time
+from runner.report.charts import MOST_BARS, Chart, durations, over_time
+from runner.report.wording import duration
 from runner.store.queries import Timing
 
 ENDED = st.sampled_from([JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED])
@@ -69,4 +70,4 @@ KINDS_BY_STATE = {"succeeded", "failed", "cancelled", "expired"}
     [(0.43, "0.4 s"), (2.0, "2 s"), (89, "89 s"), (180, "3 min"), (7800, "2 h 10 min"), (345600, "4 d")],
 )
 def test_a_duration_is_told_as_people_tell_it(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+    assert duration(seconds, tenths=True) == words
