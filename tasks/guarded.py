@@ -1,12 +1,15 @@
 """Runs a program for as long as somebody holds this process's standard input open.
 
 Whoever starts a server beside a batch may be killed at any moment; the pipe then closes, and the server ends with it.
-Started as `python -m tasks.guarded [--again] PROGRAM ARGUMENT …`; with `--again` a program that ends is started anew.
+Started as `python -m tasks.guarded [--again] [--remove FOLDER] PROGRAM ARGUMENT …`; with `--again` a program that ends
+is started anew, and FOLDER is removed when it has ended for good.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -55,8 +58,12 @@ class Guarded:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the program until it ends, or standard input does; returns its exit status."""
-    again = arguments[:1] == ["--again"]
-    guarded = Guarded(arguments[1:] if again else arguments)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--remove")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    given = parser.parse_args(arguments)
+    guarded = Guarded(given.command)
 
     def end_with_whoever_started_it() -> None:
         # Not through `sys.stdin`, whose lock would be held when the process ends.
@@ -65,7 +72,11 @@ def main(arguments: Sequence[str]) -> int:
         guarded.end()
 
     threading.Thread(target=end_with_whoever_started_it, daemon=True).start()
-    return guarded.run(again=again)
+    try:
+        return guarded.run(again=given.again)
+    finally:
+        if given.remove:
+            shutil.rmtree(given.remove, ignore_errors=True)
 
 
 if __name__ == "__main__":

