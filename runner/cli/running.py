@@ -137,7 +137,7 @@ def _watched(settings: Settings, beside: ExitStack) -> Settings:
         if settings.broker_url is None:
             settings = settings.model_copy(update={"broker_url": beside.enter_context(private_broker())})
         address = beside.enter_context(flower_beside(settings))
-    err.print(f"Flower: [bold]{address}[/], until the batch ends; afterwards comfy-batch report has the whole of it.")
+    err.print(f"Flower: [bold]{address}[/], for as long as the batch runs.")
     # Somebody watches from the start; by itself Flower would tell the worker only seconds later.
     return settings.model_copy(update={"task_events": True})
 
