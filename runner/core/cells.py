@@ -52,7 +52,7 @@ def text_of(value: JSON) -> str:
 
 def _integer(text: str) -> JSON:
     if match := _INTEGER.fullmatch(text):
-        return Number(match[1] + match[2])
+        return _held(match[1] + match[2])
     if _SPREADSHEET.fullmatch(text):
         raise CellFault(f"{clip(text)} is not a whole number: a spreadsheet has cut its digits", _AS_TEXT)
     if _DECIMAL.fullmatch(text):
@@ -65,6 +65,10 @@ def _integer(text: str) -> JSON:
 def _number(text: str) -> JSON:
     if not _NUMBER.fullmatch(text):
         raise CellFault(f"{clip(text)!r} is not a number", "write it like 7, 0.5 or 1e-3")
+    return _held(text)
+
+
+def _held(text: str) -> JSON:
     if math.isinf(float(text)):
         raise CellFault(f"{clip(text)} is beyond what a number can hold")
     return Number(text)

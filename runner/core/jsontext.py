@@ -50,7 +50,8 @@ def _object(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
     return result
 
 
-def _float(text: str) -> Number:
+def _number(text: str) -> Number:
+    # Whole numbers too: beyond a double they are infinity for some readers and more digits than others take.
     if math.isinf(float(text)):
         raise JsonFault(f"{clip(text)} is beyond what a number can hold (infinity for most readers)")
     return Number(text)
@@ -61,7 +62,7 @@ def _constant(name: str) -> JSON:
 
 
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=_float, parse_int=Number, parse_constant=_constant
+    object_pairs_hook=_object, parse_float=_number, parse_int=_number, parse_constant=_constant
 )
 
 #: A text as a JSON string, in quotes, everything beyond ASCII as it is.

@@ -273,6 +273,8 @@ def test_a_cell_takes_the_type_of_its_field(column: str, cell: str, sent: str) -
         ("width", "٣"),
         ("guidance", "nan"),
         ("guidance", "1e999"),
+        ("body.seed:int", "9" * 400),
+        ("body.seed:int", "9" * 5000),
         ("guidance", '"0,5"'),
         ("raw", "yes"),
         ("images", "a.png"),

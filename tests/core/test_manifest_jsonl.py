@@ -113,15 +113,15 @@ def test_f9_two_batches_may_use_the_same_ids() -> None:
         assert jobs(b'{"id":"a","prompt":"cat"}')[0].custom_id == "a"
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 400])
 @pytest.mark.parametrize("key", ["seed", "note"])
 def test_f10_what_is_no_number_is_a_line_error(key: str, number: str) -> None:
     problem = only_problem(f'{{"prompt":"cat","{key}":{number}}}\n'.encode())
     assert problem.line == 1
-    assert number in problem.message
+    assert number[:40] in problem.message
 
 
-@pytest.mark.parametrize("number", ["1000000000000000", "9007199254740993", "1.10", "1e5", "-0", "1" * 5000])
+@pytest.mark.parametrize("number", ["1000000000000000", "9007199254740993", "1.10", "1e5", "-0", "1" * 300])
 def test_f10_numbers_are_sent_digit_for_digit(number: str) -> None:
     (job,) = jobs(f'{{"prompt":"cat","seed":{number}}}'.encode())
     assert job.body == f'{{"prompt":"cat","seed":{number}}}'.encode()
