@@ -18,12 +18,30 @@ def gives_prompt(column: str) -> bool:
     return name in _GIVES_PROMPT
 
 
-def nearest(wanted: str, names: list[str]) -> str:
-    """What to do where a column is missing: the name that is most like it, or all there are."""
+def no_prompt(names: list[str]) -> str:
+    """What to do where no column gives the prompt: rename the one that is most like it, or make it by a template."""
+    close = _closest("prompt", names)
+    if close is not None:
+        return f"the nearest is `{close}`: rename it to `prompt`"
+    return f"there are: {_list(names)}; --template FILE makes the prompt from them"
+
+
+def no_template_column(wanted: str, names: list[str]) -> str:
+    """What to do where a template names a column that is not there; mostly it is the template that is misspelt."""
+    close = _closest(wanted, names)
+    if close is not None:
+        return f"the nearest is `{close}`: write {{{{{close}}}}} in the template"
+    return f"there are: {_list(names)}"
+
+
+def _closest(wanted: str, names: list[str]) -> str | None:
     lowered = {name.lower(): name for name in names}
-    if close := get_close_matches(wanted.lower(), lowered, n=1):
-        return f"the nearest is `{lowered[close[0]]}`: rename it to `{wanted}`"
-    return f"there are: {', '.join(clip(name) for name in names)}"
+    close = get_close_matches(wanted.lower(), lowered, n=1)
+    return lowered[close[0]] if close else None
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(clip(name) for name in names)
 
 
 def case_hints(names: list[str], fields: InputFields, model: str) -> list[str]:

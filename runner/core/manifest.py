@@ -14,7 +14,7 @@ from runner.core.bodies import BODY_PREFIX, CsvBodies, HeaderFault, split_type
 from runner.core.csvrows import CsvRecords, read_header
 from runner.core.duplicates import IdIndex
 from runner.core.errors import Problem, UsageError
-from runner.core.headers import case_hints, gives_prompt, nearest
+from runner.core.headers import case_hints, gives_prompt, no_prompt, no_template_column
 from runner.core.inputs import InputFields, input_fields_from_schema
 from runner.core.jobspec import SHOWN_PROBLEMS, JobSpec, ManifestOptions, ReadReport
 from runner.core.jsonlrows import JsonlBodies, JsonlRecords, exported_row
@@ -213,11 +213,11 @@ class _CsvRows(_Rows):
                 except HeaderFault as fault:
                     yield Problem(line, fault.message, field=name, advice=fault.advice)
         if template is None and not any(gives_prompt(name) for name in names):
-            yield Problem(line, "no column `prompt`", advice=nearest("prompt", names))
+            yield Problem(line, "no column `prompt`", advice=no_prompt(names))
         for column in template.columns if template else ():
             if column not in names:
                 message = f"the template uses the column `{column}`, which is not there"
-                yield Problem(line, message, advice=nearest(column, names))
+                yield Problem(line, message, advice=no_template_column(column, names))
         if self._options.model is None and "model" not in names:
             yield Problem(line, "no column `model`, and no default", advice=_NAME_ONE)
 

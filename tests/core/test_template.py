@@ -126,7 +126,7 @@ def test_a_column_missing_from_the_header_is_one_problem_for_the_file() -> None:
     (problem,) = items
     assert isinstance(problem, Problem)
     assert problem.line == 1
-    assert problem.advice == "the nearest is `Color`: rename it to `color`"
+    assert problem.advice == "the nearest is `Color`: write {{Color}} in the template"
 
 
 def test_a_prompt_is_needed_only_where_the_template_uses_it() -> None:
