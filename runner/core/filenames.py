@@ -42,6 +42,8 @@ def asset_name(batch: str, row: int, custom_id: str, index: int, extension: str)
 NAME_FIELDS = ("batch", "row", "custom_id", "model", "index", "ext")
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _LONGEST_VALUE = 80
+#: Folders below the output folder; with names of 120 bytes their path stays well below the 4,096 of most systems.
+_MOST_FOLDERS = 16
 
 
 class NameFault(ValueError):
@@ -65,7 +67,10 @@ class NameTemplate:
             raise NameFault("it must end with .{ext}, which comes from the file's bytes")
         if "index" not in fields or not {"row", "custom_id"} & set(fields):
             raise NameFault("it must hold {index}, and {row} or {custom_id}, or files of one name would meet")
-        for part in text.split("/"):
+        parts = text.split("/")
+        if len(parts) > _MOST_FOLDERS + 1:
+            raise NameFault(f"it has {len(parts) - 1} folders, and {_MOST_FOLDERS} are the most")
+        for part in parts:
             rest = _FIELD.sub("", part)
             if not part or part.startswith((".", "-")) or not all(_is_safe(c) for c in rest):
                 raise NameFault(

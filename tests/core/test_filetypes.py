@@ -277,6 +277,7 @@ class TestNameTemplates:
             ("a//{row}-{index}.{ext}", "parted by /"),
             ("my files/{row}-{index}.{ext}", "hold letters"),
             ("a\\{row}-{index}.{ext}", "hold letters"),
+            ("d/" * 17 + "{row}-{index}.{ext}", "it has 17 folders, and 16 are the most"),
             ("{{row}}-{row}-{index}.{ext}", "hold letters"),
         ],
     )
