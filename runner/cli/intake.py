@@ -104,7 +104,10 @@ def take_in(
 
 def _finished_batch(context: Context, intake: Intake, fingerprint: str) -> BatchRecord | None:
     """The manifest's batch with all its rows, where that is what the user wants."""
-    existing = context.batches.by_fingerprint(fingerprint)
+    # The manifest may have been run more than once with --new: then the name tells which batch is meant.
+    named = context.batches.by_name(intake.name) if intake.name is not None else None
+    same = named is not None and named.fingerprint == fingerprint
+    existing = named if same else context.batches.by_fingerprint(fingerprint)
     return existing if existing is not None and existing.total is not None and not intake.new else None
 
 

@@ -170,6 +170,12 @@ def test_an_edited_manifest_is_another_batch_which_is_paid_for_only_when_that_is
     assert anew.document["name"] == "one-2"
     router.assert_paid_once(2)
 
+    first = bench.do("run", "one.csv", "--name", "one", "--json")
+
+    assert first.code == 0, first.err
+    assert first.document["name"] == "one"
+    router.assert_paid_once(2)
+
 
 def test_an_account_without_credits_pauses_the_batch_until_there_are_some(bench: Bench) -> None:
     router = bench.router()
