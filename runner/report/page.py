@@ -24,7 +24,7 @@ from markupsafe import Markup
 from runner.core.money import spread
 from runner.core.types import AssetState, Charge, JobState
 from runner.report.charts import Chart, durations, median, over_time
-from runner.report.export import error_type
+from runner.report.export import error_type, own_cells
 from runner.report.thumbnails import thumbnails
 from runner.report.wording import alike_words, detail_words, duration
 from runner.store.queries import Alike, AssetView, JobView, ModelLine, Summary, Timing
@@ -132,7 +132,6 @@ def _harmless_json(document: object) -> str:
 
 
 def _shown(material: Material, job: JobView) -> Shown:
-    prompt = json.loads(job.columns).get("prompt")
     document: dict[str, Any] = {
         "row": job.row,
         "id": job.custom_id,
@@ -140,7 +139,7 @@ def _shown(material: Material, job: JobView) -> Shown:
         "state": job.state.value,
         "reason": error_type(job) or "",
         "detail": _clipped(detail_words(job.error_detail) or job.remark or "", LONGEST_TEXT),
-        "prompt": _clipped(prompt, LONGEST_TEXT) if isinstance(prompt, str) else "",
+        "prompt": _clipped(_said(job), LONGEST_TEXT),
         "charge": job.charge,
         "took": _taken(job),
         "files": [_file(material, asset) for asset in job.assets],
@@ -149,6 +148,16 @@ def _shown(material: Material, job: JobView) -> Shown:
         document["files"].append({"href": _link(material.folder, job.result_path), "kind": "text", "lost": ""})
         document["text"] = _answer(job.result_path)
     return Shown(document, _picture(material, job))
+
+
+def _said(job: JobView) -> str:
+    """The row's prompt; where a template makes it, what the row gave to it."""
+    given = json.loads(job.columns, parse_float=str, parse_int=str)
+    prompt = given.get("prompt")
+    if isinstance(prompt, str):
+        return prompt
+    cells = zip(given, own_cells(job, list(given)), strict=True)
+    return " · ".join(f"{name}: {cell}" for name, cell in cells if cell and name not in ("id", "model"))
 
 
 def _taken(job: JobView) -> str:

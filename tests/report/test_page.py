@@ -107,9 +107,10 @@ class TestWhatStandsInIt:
         (row,) = rows_of(report_page(material(tmp_path, [job(1, "x" * 5000)])))
         assert row["prompt"] == "x" * LONGEST_TEXT + "…"
 
-    def test_a_prompt_that_is_no_text_or_not_there_is_left_out(self, tmp_path: Path) -> None:
-        jobs = [job(1, columns={"prompt": 7}), job(2, columns={"body": {}})]
-        assert [row["prompt"] for row in rows_of(report_page(material(tmp_path, jobs)))] == ["", ""]
+    def test_where_a_template_makes_the_prompt_the_rows_own_columns_are_shown(self, tmp_path: Path) -> None:
+        columns = {"id": "fox", "model": "acme/paint", "subject": "a fox", "style": "", "steps": 7}
+        (row,) = rows_of(report_page(material(tmp_path, [job(1, columns=columns)])))
+        assert row["prompt"] == "subject: a fox \N{MIDDLE DOT} steps: 7"
 
     def test_media_are_linked_from_where_the_page_stands(self, tmp_path: Path) -> None:
         path = tmp_path / "out" / "a b#1?.mp4"
