@@ -16,6 +16,8 @@ from runner.report.export import csv_lines, jsonl_lines, write_whole
 from runner.store.batches import BatchRecord
 
 FORMATS = ("csv", "jsonl", "parquet")
+#: Which format a file is to have by its ending, where none is named.
+_ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 
 
 def export(
@@ -27,7 +29,7 @@ def export(
     """
     columns: list[str] = json.loads(batch.columns)
     own = "csv" if columns else "jsonl"
-    wanted = form or (own if failed else "csv")
+    wanted = form or _ENDINGS.get(Path(output).suffix.lower()) or (own if failed else "csv")
     if wanted not in FORMATS:
         raise UsageError(f"there is no export format `{wanted}`", advice=f"use --format {', '.join(FORMATS)}")
     if for_spreadsheets and wanted != "csv":
@@ -43,7 +45,18 @@ def export(
     if output == "-":
         fill(sys.stdout.buffer)
     else:
+        _keep_manifest(batch, Path(output))
         write_whole(fill, Path(output))
+
+
+def _keep_manifest(batch: BatchRecord, target: Path) -> None:
+    """Raise `UsageError` where the export would replace the manifest that its batch was made of."""
+    try:
+        same = target.samefile(batch.manifest)
+    except OSError:
+        return
+    if same:
+        raise UsageError(f"{target} is the manifest of `{batch.name}`", advice="name another file with --output")
 
 
 def _filler(

@@ -624,7 +624,7 @@ def export(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="csv, jsonl or parquet; by default csv, with --failed the manifest's own.",
+            help="csv, jsonl or parquet; by default as FILE ends, else csv, with --failed the manifest's own.",
             autocompletion=formats,
         ),
     ] = None,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from runner.core.errors import DiskError
+from runner.core.jsontext import JSON, Number, dump
 from runner.report.csvtext import csv_record
 from runner.store.queries import AssetView, JobView
 
@@ -82,8 +83,16 @@ def _harmless(cell: str) -> str:
 
 
 def write_whole(fill: Callable[[IO[bytes]], None], target: Path) -> None:
-    """Have `fill` write one file that appears whole or not at all. Raises `DiskError`."""
+    """Have `fill` write one file that appears whole or not at all. Raises `DiskError`.
+
+    A link is followed. What is no file, such as a pipe or `/dev/stdout`, is written to as it is and never replaced.
+    """
     try:
+        if target.exists() and not target.is_file() and not target.is_dir():
+            with target.open("wb") as device:
+                fill(device)
+            return
+        target = target.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
@@ -144,12 +153,19 @@ def _outcome(job: JobView) -> list[str]:
 
 def outcome_names(own: Sequence[str]) -> list[str]:
     """What the outcome columns are called beside the manifest's own."""
-    return [name if name not in own else PREFIX + name for name in OUTCOME_COLUMNS]
+    return [free_name(name, own) for name in OUTCOME_COLUMNS]
+
+
+def free_name(name: str, own: Sequence[str]) -> str:
+    """The outcome column's name, with `PREFIX` as often before it as the manifest's own columns ask for."""
+    while name in own:
+        name = PREFIX + name
+    return name
 
 
 def own_cells(job: JobView, own: Sequence[str]) -> list[str | None]:
     """The manifest row's own values as text, digits as they were written; `None` where there is none."""
-    given = json.loads(job.columns, parse_float=str, parse_int=str)
+    given = json.loads(job.columns, parse_float=Number, parse_int=Number)
     return [_cell(given.get(name)) for name in own]
 
 
@@ -161,13 +177,11 @@ def keys_of(jobs: Iterable[JobView]) -> list[str]:
     return list(found)
 
 
-def _cell(value: object) -> str | None:
-    if value is None:
-        return None
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _cell(value: JSON) -> str | None:
+    return value if value is None or isinstance(value, str) else dump(value)
 
 
 def _moment(seconds: float | None) -> str | None:
     if seconds is None:
         return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(round(seconds, 3), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -7,7 +7,15 @@ from itertools import islice
 from typing import IO, Any
 
 from runner.core.errors import UsageError
-from runner.report.export import OUTCOME_COLUMNS, PREFIX, asset_document, error_type, keys_of, outcome_names, own_cells
+from runner.report.export import (
+    OUTCOME_COLUMNS,
+    asset_document,
+    error_type,
+    free_name,
+    keys_of,
+    outcome_names,
+    own_cells,
+)
 from runner.store.queries import JobView
 
 #: Rows that stand in memory, and in one group of the file.
@@ -63,7 +71,7 @@ def _schema(arrow: Any, own: Sequence[str]) -> Any:
 
 def _outcome(own: Sequence[str]) -> list[str]:
     names = dict(zip(OUTCOME_COLUMNS, outcome_names(own), strict=True))
-    return [names.get(name, PREFIX + name if name in own else name) for name in OUTCOME]
+    return [names.get(name) or free_name(name, own) for name in OUTCOME]
 
 
 def _rows(jobs: Iterable[JobView], own: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -102,6 +102,23 @@ class TestAgain:
         assert bench.cli("export", "last", "--format", "parquet", "-o", "out.parquet").code == 0
         assert (bench.folder / "out.parquet").read_bytes()[-4:] == b"PAR1"
 
+    @pytest.mark.parametrize(
+        ("name", "begins"),
+        [("out.jsonl", b'{"row"'), ("out.ndjson", b'{"row"'), ("out.PARQUET", b"PAR1"), ("o", b"prompt,")],
+    )
+    def test_the_files_ending_tells_the_format(self, start: Start, name: str, begins: bytes) -> None:
+        bench = start()
+        bench.submit()
+        assert bench.cli("export", "last", "-o", name).code == 0
+        assert (bench.folder / name).read_bytes().startswith(begins)
+
+    def test_the_manifest_itself_is_never_replaced(self, start: Start) -> None:
+        bench = start()
+        bench.submit("id,prompt\n007,a cat\n")
+        told = bench.cli("export", "last", "-o", "prompts.csv")
+        assert (told.code, "is the manifest of `prompts`" in told.err) == (2, True)
+        assert (bench.folder / "prompts.csv").read_text() == "id,prompt\n007,a cat\n"
+
     def test_another_format_is_refused_with_those_that_there_are(self, start: Start) -> None:
         bench = start()
         bench.submit()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -146,7 +147,27 @@ class TestReadBack:
         assert spec.body == b'{"prompt":"a cat"}'
 
 
+class TestOwnColumns:
+    def test_an_outcome_column_gets_a_name_that_no_column_of_the_manifest_has(self) -> None:
+        specs, columns = read("prompt,comfy_row,row\na cat,1,2\n", "csv")
+        header, record = csv_lines(lambda: map(view, specs), columns)
+        assert header.startswith("prompt,comfy_row,row,comfy_comfy_row,custom_id,")
+        assert record.startswith("a cat,1,2,1,")
+        again, _ = read(header + record, "csv")
+        assert sent(again) == sent(specs)
+
+    def test_numbers_within_a_value_stay_numbers_digit_for_digit(self) -> None:
+        specs, columns = read('{"prompt":"a","meta":{"n":1,"f":1.50,"l":[9007199254740993,null,"x"]}}\n', "jsonl")
+        _, record = csv_lines(lambda: map(view, specs), columns)
+        assert record.startswith('a,"{""n"":1,""f"":1.50,""l"":[9007199254740993,null,""x""]}",')
+
+
 class TestParquet:
+    def test_outcome_columns_keep_out_of_the_way_of_the_manifests_own(self) -> None:
+        specs, columns = read("prompt,comfy_row,row\na cat,x,y\n", "csv")
+        (row,) = self.table(specs, columns).to_pylist()
+        assert (row["comfy_row"], row["row"], row["comfy_comfy_row"]) == ("x", "y", 1)
+
     def table(self, specs: Sequence[JobSpec], columns: Sequence[str], **more: Any) -> Any:
         file = io.BytesIO()
         write_parquet(lambda: (view(spec, **more) for spec in specs), columns, file)
@@ -201,6 +222,24 @@ class TestWholeFiles:
         with pytest.raises(RuntimeError):
             write_whole(failing, target)
         assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"out.csv": "before"}
+
+    def test_a_link_is_followed(self, tmp_path: Path) -> None:
+        (tmp_path / "real.csv").write_text("before")
+        (tmp_path / "link.csv").symlink_to("real.csv")
+        write_whole(whole, tmp_path / "link.csv")
+        assert (tmp_path / "link.csv").is_symlink()
+        assert (tmp_path / "real.csv").read_text() == "all of it"
+
+    def test_a_pipe_is_written_to_and_stays_one(self, tmp_path: Path) -> None:
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            write_whole(whole, pipe)
+            assert os.read(reader, 100) == b"all of it"
+        finally:
+            os.close(reader)
+        assert pipe.is_fifo()
 
     @pytest.mark.parametrize("name", ["out.csv", "new/folder/out.csv"])
     def test_it_can_be_read_by_whoever_may(self, tmp_path: Path, name: str) -> None:
