@@ -165,8 +165,14 @@ def free_name(name: str, own: Sequence[str]) -> str:
 
 def own_cells(job: JobView, own: Sequence[str]) -> list[str | None]:
     """The manifest row's own values as text, digits as they were written; `None` where there is none."""
+    cells = cells_of(job)
+    return [cells.get(name) for name in own]
+
+
+def cells_of(job: JobView) -> dict[str, str | None]:
+    """All of them by their names."""
     given = json.loads(job.columns, parse_float=Number, parse_int=Number)
-    return [_cell(given.get(name)) for name in own]
+    return {name: _cell(value) for name, value in given.items()}
 
 
 def keys_of(jobs: Iterable[JobView]) -> list[str]:

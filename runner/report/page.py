@@ -24,7 +24,7 @@ from markupsafe import Markup
 from runner.core.money import spread
 from runner.core.types import AssetState, Charge, JobState
 from runner.report.charts import Chart, durations, median, over_time
-from runner.report.export import error_type, own_cells
+from runner.report.export import cells_of, error_type
 from runner.report.thumbnails import thumbnails
 from runner.report.wording import alike_words, detail_words, duration
 from runner.store.queries import Alike, AssetView, JobView, ModelLine, Summary, Timing
@@ -152,12 +152,9 @@ def _shown(material: Material, job: JobView) -> Shown:
 
 def _said(job: JobView) -> str:
     """The row's prompt; where a template makes it, what the row gave to it."""
-    given = json.loads(job.columns, parse_float=str, parse_int=str)
-    prompt = given.get("prompt")
-    if isinstance(prompt, str):
-        return prompt
-    cells = zip(given, own_cells(job, list(given)), strict=True)
-    return " · ".join(f"{name}: {cell}" for name, cell in cells if cell and name not in ("id", "model"))
+    cells = cells_of(job)
+    given = (f"{name}: {cell}" for name, cell in cells.items() if cell and name not in ("id", "model"))
+    return cells.get("prompt") or " · ".join(given)
 
 
 def _taken(job: JobView) -> str:
